@@ -54,3 +54,43 @@ find_nvcc() {
 has_gpu() {
   [[ -e /dev/nvidia0 ]] || { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; }
 }
+
+# provide_packages GROUP...; provide_starpu leaves the folder of StarPU's .pc files in $starpu_pc.
+provide_packages() { step "packages ($*)" "$root/scripts/packages" "$@"; }
+
+provide_starpu() {
+  "$root/scripts/starpu" >/dev/null || exit 1
+  starpu_pc=$("$root/scripts/starpu" --pkg-config-path)
+}
+
+# configure_build FOLDER OPTION...: meson setup, only when the folder, the options or the list of source
+# files changed (meson.build finds an op's files, and looks for new ones only when it is run again).
+configure_build() {
+  local folder=$1 wanted state=$1/tegula-configured
+  shift
+  wanted=$(
+    printf '%s\n' "$@"
+    cd "$root"
+    find kernels framework layers apps tests bench include -type f \( -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh' \) \
+      2>/dev/null | LC_ALL=C sort | cksum
+  )
+  [[ -f $folder/build.ninja && -f $state && $(<"$state") == "$wanted" ]] && return
+  if [[ -f $folder/build.ninja ]]; then
+    step "configure $(basename "$folder")" meson setup --reconfigure "$folder" "$root" "$@"
+  elif [[ -d $folder/meson-private ]]; then # an earlier attempt stopped half-way
+    step "configure $(basename "$folder")" meson setup --wipe "$folder" "$root" "$@"
+  else
+    step "configure $(basename "$folder")" meson setup "$folder" "$root" "$@"
+  fi
+  printf '%s\n' "$wanted" >"$state"
+}
+
+# configured FOLDER OPTION: the option's value in a configured folder, or nothing.
+configured() {
+  [[ -f $1/build.ninja ]] || return 0
+  meson introspect --buildoptions "$1" 2>/dev/null |
+    python3 -c 'import json, sys; print(*(o["value"] for o in json.load(sys.stdin) if o["name"] == sys.argv[1]))' "$2"
+}
+
+# The pkg-config path as meson wants it: ours first, then the user's.
+pkg_config_option() { echo "-Dpkg_config_path=$starpu_pc${PKG_CONFIG_PATH:+,${PKG_CONFIG_PATH//:/,}}"; }
