@@ -16,6 +16,9 @@ fi
 say() { printf '%s\n' "$*" >&2; }
 die() { say "$(basename "$0"): $*"; exit 1; }
 
+# Nothing ends without a word.
+trap 'say "$0: line $LINENO failed: $BASH_COMMAND"' ERR
+
 # step NAME COMMAND...: runs the command with its output in a log; says how long it took, or on failure
 # which step, the end of the log, and how to retry.
 step() {
@@ -71,8 +74,8 @@ configure_build() {
   wanted=$(
     printf '%s\n' "$@"
     cd "$root"
-    find kernels framework layers apps tests bench include -type f \( -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh' \) \
-      2>/dev/null | LC_ALL=C sort | cksum
+    { find ./*/ -type f \( -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh' \) -not -path './build*' || true; } |
+      LC_ALL=C sort | cksum
   )
   [[ -f $folder/build.ninja && -f $state && $(<"$state") == "$wanted" ]] && return
   if [[ -f $folder/build.ninja ]]; then
