@@ -49,10 +49,15 @@ find_nvcc() {
     /usr/local/cuda/bin/nvcc; do
     if [[ -n $candidate && -x $candidate ]]; then
       echo "$candidate"
-      return
+      break
     fi
   done
 }
+
+# meson looks for nvcc in PATH only.
+if nvcc=$(find_nvcc) && [[ -n $nvcc ]]; then
+  PATH=$PATH:$(dirname "$nvcc")
+fi
 
 has_gpu() {
   [[ -e /dev/nvidia0 ]] || { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; }
