@@ -1,12 +1,13 @@
-// What turns plain loops into vector code: clones of a function for each x86-64 level, vector forms of the
-// elementary functions, and reductions whose order does not depend on the vector length.
+// What turns plain loops into vector code: clones of a function for each x86-64 level, and reductions whose order
+// does not depend on the vector length. Elementwise loops are marked `#pragma GCC ivdep`: `omp simd` says the same, but
+// keeps g++ 12 from vectorising conversions to bf16.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/dtype.hpp"
+#include "kernels/dual.hpp"  // declares the vector forms of exp and log
 
 // Compiles a function once per instruction set and picks at load time. What it calls has to be inlined into it.
 #if defined(__x86_64__) && !defined(TEGULA_NO_TARGET_CLONES)
@@ -16,38 +17,39 @@
 #endif
 #define TEGULA_INLINE __attribute__((always_inline))  // for lambdas: [](float x) TEGULA_INLINE { ... }
 
-// glibc's libmvec has vector forms of these, which its headers declare under -ffast-math only.
-#if defined(__x86_64__) && defined(__GLIBC__)
-extern "C" {
-__attribute__((simd("notinbranch"))) float expf(float) noexcept;
-__attribute__((simd("notinbranch"))) double exp(double) noexcept;
-__attribute__((simd("notinbranch"))) float logf(float) noexcept;
-__attribute__((simd("notinbranch"))) double log(double) noexcept;
-}
-#endif
-
 namespace tegula {
 
-// combine(...combine(neutral, map(x[0]))..., map(x[n - 1])), associated the same way whatever the alignment
-// of x and the vector length: element i goes to partial result i % 32, those are combined as a binary tree.
-// The last block is filled up with `fill`, for which map gives the neutral element, so that it is vector code too.
-template <class C, class T, class Map, class Combine>
-TEGULA_FN C fold_row(const T* x, std::int64_t n, C neutral, C fill, Map map, Combine combine) {
+// The elements of `lane` combined as a balanced binary tree. Recursion, because a loop over widths would not be unrolled.
+template <int n, class C, class Combine>
+TEGULA_FN C combine_tree(C* lane, Combine combine) {
+  if constexpr (n == 1) {
+    return lane[0];
+  } else {
+#pragma omp simd
+    for (int l = 0; l < n / 2; ++l) lane[l] = combine(lane[l], lane[l + n / 2]);
+    return combine_tree<n / 2>(lane, combine);
+  }
+}
+
+// combine(...combine(neutral, map(0))..., map(n - 1)), associated the same way whatever the alignment of the data
+// and the vector length: index i goes to partial result i % 32, those are combined as a binary tree.
+// `load(i)` reads what `map` is applied to. The last block is filled up with `fill`, for which map gives the
+// neutral element, so that short rows are vector code too.
+template <class C, class Load, class Map, class Combine>
+TEGULA_FN C fold(std::int64_t n, C neutral, C fill, Load load, Map map, Combine combine) {
   constexpr int lanes = 32;
   C lane[lanes];
   for (C& partial : lane) partial = neutral;
   std::int64_t i = 0;
   for (; i + lanes <= n; i += lanes) {
 #pragma omp simd
-    for (int l = 0; l < lanes; ++l) lane[l] = combine(lane[l], map(C(x[i + l])));
+    for (int l = 0; l < lanes; ++l) lane[l] = combine(lane[l], map(load(i + l)));
   }
-  if (int rest = static_cast<int>(n - i); rest > 0) {
+  if (const int rest = static_cast<int>(n - i); rest > 0) {
 #pragma omp simd
-    for (int l = 0; l < lanes; ++l) lane[l] = combine(lane[l], map(l < rest ? C(x[i + l]) : fill));
+    for (int l = 0; l < lanes; ++l) lane[l] = combine(lane[l], map(l < rest ? load(i + l) : fill));
   }
-  for (int width = lanes / 2; width > 0; width /= 2)
-    for (int l = 0; l < width; ++l) lane[l] = combine(lane[l], lane[l + width]);
-  return lane[0];
+  return combine_tree<lanes>(lane, combine);
 }
 
 struct Plus {
@@ -56,5 +58,26 @@ struct Plus {
 struct Maximum {  // NaN where either is NaN, unlike std::max
   template <class C> TEGULA_FN C operator()(C a, C b) const { return b > a || b != b ? b : a; }
 };
+
+template <class C, class T>
+TEGULA_FN C sum_of(const T* x, std::int64_t n) {
+  return fold(
+      n, C(0), C(0), [=](std::int64_t i) TEGULA_INLINE { return C(x[i]); },
+      [](C v) TEGULA_INLINE { return v; }, Plus{});
+}
+
+template <class C, class T>
+TEGULA_FN C max_of(const T* x, std::int64_t n) {  // -inf where n is 0
+  return fold(
+      n, C(-INFINITY), C(-INFINITY), [=](std::int64_t i) TEGULA_INLINE { return C(x[i]); },
+      [](C v) TEGULA_INLINE { return v; }, Maximum{});
+}
+
+template <class C, class T>
+TEGULA_FN C sum_of_exp(const T* x, std::int64_t n, C shift) {  // sum of exp(x - shift), shift not -inf
+  return fold(
+      n, C(0), C(-INFINITY), [=](std::int64_t i) TEGULA_INLINE { return C(x[i]); },
+      [=](C v) TEGULA_INLINE { return std::exp(v - shift); }, Plus{});
+}
 
 }  // namespace tegula
