@@ -85,9 +85,8 @@ configure_build() {
   [[ -f $folder/build.ninja && -f $state && $(<"$state") == "$wanted" ]] && return
   if [[ -f $folder/build.ninja ]]; then
     step "configure $(basename "$folder")" meson setup --reconfigure "$folder" "$root" "$@"
-  elif [[ -d $folder/meson-private ]]; then # an earlier attempt stopped half-way
-    step "configure $(basename "$folder")" meson setup --wipe "$folder" "$root" "$@"
   else
+    rm -rf "$folder/meson-private" # an earlier attempt stopped half-way
     step "configure $(basename "$folder")" meson setup "$folder" "$root" "$@"
   fi
   printf '%s\n' "$wanted" >"$state"
