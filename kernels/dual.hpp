@@ -1,0 +1,205 @@
+// Dual numbers: a value with its derivative along one direction. A pointwise op's functor evaluated on them
+// gives its slope, and on Dual<Dual<T>> its second slope, so that no op states a derivative by hand.
+// Operands that are held constant stay plain numbers: nothing is multiplied by a zero derivative, which would cost
+// time and make NaN of infinities.
+//
+// namespace math has the elementary functions on float, double and Dual. On the CPU they are glibc's, whose vector
+// forms (libmvec) take their place inside vectorised loops; on the GPU they are CUDA's.
+#pragma once
+
+#include <cmath>
+#include <type_traits>
+
+#include "kernels/dtype.hpp"
+
+// glibc's headers declare the vector forms under -ffast-math only.
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__CUDACC__)
+extern "C" {
+__attribute__((simd("notinbranch"))) float expf(float) noexcept;
+__attribute__((simd("notinbranch"))) float logf(float) noexcept;
+__attribute__((simd("notinbranch"))) float log1pf(float) noexcept;
+__attribute__((simd("notinbranch"))) float tanhf(float) noexcept;
+__attribute__((simd("notinbranch"))) float erfcf(float) noexcept;
+__attribute__((simd("notinbranch"))) float powf(float, float) noexcept;
+__attribute__((simd("notinbranch"))) double exp(double) noexcept;
+__attribute__((simd("notinbranch"))) double log(double) noexcept;
+__attribute__((simd("notinbranch"))) double log1p(double) noexcept;
+__attribute__((simd("notinbranch"))) double tanh(double) noexcept;
+__attribute__((simd("notinbranch"))) double erfc(double) noexcept;
+__attribute__((simd("notinbranch"))) double pow(double, double) noexcept;
+}
+#endif
+
+namespace tegula {
+
+template <class T>
+struct Dual;
+
+template <class T>
+inline constexpr int depth = 0;  // how many times T is a Dual
+template <class T>
+inline constexpr int depth<Dual<T>> = depth<T> + 1;
+
+namespace detail {
+template <class T>
+struct RealOf {
+  using type = T;
+};
+template <class T>
+struct RealOf<Dual<T>> : RealOf<T> {};
+}  // namespace detail
+template <class T>
+using Real = typename detail::RealOf<T>::type;  // float or double, under all Duals
+
+// A number that is constant along the direction of a Dual<T>: of T or what T is made of.
+template <class S, class T>
+concept ConstantFor = (depth<S> <= depth<T>);
+
+template <class T>
+struct Dual {
+  T value, slope;
+
+  TEGULA_FN Dual(T v, T s) : value(v), slope(s) {}
+  template <ConstantFor<T> S>
+  TEGULA_FN Dual(S constant)
+      : value(constant), slope(0) {}  // NOLINT(google-explicit-constructor): lifts a number
+
+  friend TEGULA_FN Dual operator-(Dual a) { return {-a.value, -a.slope}; }
+
+  friend TEGULA_FN Dual operator+(Dual a, Dual b) { return {a.value + b.value, a.slope + b.slope}; }
+  friend TEGULA_FN Dual operator+(Dual a, ConstantFor<T> auto b) { return {a.value + b, a.slope}; }
+  friend TEGULA_FN Dual operator+(ConstantFor<T> auto a, Dual b) { return {a + b.value, b.slope}; }
+
+  friend TEGULA_FN Dual operator-(Dual a, Dual b) { return {a.value - b.value, a.slope - b.slope}; }
+  friend TEGULA_FN Dual operator-(Dual a, ConstantFor<T> auto b) { return {a.value - b, a.slope}; }
+  friend TEGULA_FN Dual operator-(ConstantFor<T> auto a, Dual b) { return {a - b.value, -b.slope}; }
+
+  friend TEGULA_FN Dual operator*(Dual a, Dual b) {
+    return {a.value * b.value, a.slope * b.value + a.value * b.slope};
+  }
+  friend TEGULA_FN Dual operator*(Dual a, ConstantFor<T> auto b) { return {a.value * b, a.slope * b}; }
+  friend TEGULA_FN Dual operator*(ConstantFor<T> auto a, Dual b) { return {a * b.value, a * b.slope}; }
+
+  friend TEGULA_FN Dual operator/(Dual a, Dual b) {
+    T quotient = a.value / b.value;
+    return {quotient, (a.slope - quotient * b.slope) / b.value};
+  }
+  friend TEGULA_FN Dual operator/(Dual a, ConstantFor<T> auto b) { return {a.value / b, a.slope / b}; }
+  friend TEGULA_FN Dual operator/(ConstantFor<T> auto a, Dual b) {
+    T quotient = a / b.value;
+    return {quotient, -quotient * b.slope / b.value};
+  }
+};
+
+// Comparisons look at the numbers, not at their slopes.
+TEGULA_FN auto primal(auto x) {
+  if constexpr (depth<decltype(x)> == 0)
+    return x;
+  else
+    return primal(x.value);
+}
+template <class A, class B>
+concept OneIsDual = (depth<A> + depth<B> > 0);
+template <class A, class B>
+requires OneIsDual<A, B> TEGULA_FN bool operator<(A a, B b) { return primal(a) < primal(b); }
+template <class A, class B>
+requires OneIsDual<A, B> TEGULA_FN bool operator>(A a, B b) { return primal(a) > primal(b); }
+template <class A, class B>
+requires OneIsDual<A, B> TEGULA_FN bool operator<=(A a, B b) { return primal(a) <= primal(b); }
+template <class A, class B>
+requires OneIsDual<A, B> TEGULA_FN bool operator==(A a, B b) { return primal(a) == primal(b); }
+
+namespace math {
+
+// condition ? a : b, with both evaluated, which vectorises.
+template <class A, class B>
+TEGULA_FN auto select(bool condition, A a, B b) {
+  if constexpr (depth<A> < depth<B>)
+    return select(condition, B(a), b);
+  else if constexpr (depth<A> > depth<B>)
+    return select(condition, a, A(b));
+  else if constexpr (depth<A> == 0)
+    return condition ? a : b;
+  else
+    return A(select(condition, a.value, b.value), select(condition, a.slope, b.slope));
+}
+
+TEGULA_FN float exp(float x) { return ::expf(x); }
+TEGULA_FN double exp(double x) { return ::exp(x); }
+template <class T>
+TEGULA_FN Dual<T> exp(Dual<T> x) {
+  T y = exp(x.value);
+  return {y, y * x.slope};
+}
+
+TEGULA_FN float log(float x) { return ::logf(x); }
+TEGULA_FN double log(double x) { return ::log(x); }
+template <class T>
+TEGULA_FN Dual<T> log(Dual<T> x) {
+  return {log(x.value), x.slope / x.value};
+}
+
+TEGULA_FN float log1p(float x) { return ::log1pf(x); }
+TEGULA_FN double log1p(double x) { return ::log1p(x); }
+template <class T>
+TEGULA_FN Dual<T> log1p(Dual<T> x) {
+  return {log1p(x.value), x.slope / (1 + x.value)};
+}
+
+TEGULA_FN float sqrt(float x) { return ::sqrtf(x); }
+TEGULA_FN double sqrt(double x) { return ::sqrt(x); }
+template <class T>
+TEGULA_FN Dual<T> sqrt(Dual<T> x) {
+  T y = sqrt(x.value);
+  return {y, x.slope / (2 * y)};
+}
+
+TEGULA_FN float tanh(float x) { return ::tanhf(x); }
+TEGULA_FN double tanh(double x) { return ::tanh(x); }
+template <class T>
+TEGULA_FN Dual<T> tanh(Dual<T> x) {
+  T y = tanh(x.value);
+  return {y, (1 - y * y) * x.slope};
+}
+
+// 1 / (1 + exp(-x)). Elementary, because the quotient rule would give inf / inf where exp overflows.
+template <class T>
+TEGULA_FN T sigmoid(T x) {
+  return 1 / (1 + exp(-x));
+}
+template <class T>
+TEGULA_FN Dual<T> sigmoid(Dual<T> x) {
+  T y = sigmoid(x.value);
+  return {y, y * (1 - y) * x.slope};
+}
+
+TEGULA_FN float erfc(float x) { return ::erfcf(x); }
+TEGULA_FN double erfc(double x) { return ::erfc(x); }
+template <class T>
+TEGULA_FN Dual<T> erfc(Dual<T> x) {
+  constexpr Real<T> two_over_sqrt_pi = 1.1283791670955126;
+  return {erfc(x.value), -two_over_sqrt_pi * exp(-(x.value * x.value)) * x.slope};
+}
+
+TEGULA_FN float pow(float x, float y) { return ::powf(x, y); }
+TEGULA_FN double pow(double x, double y) { return ::pow(x, y); }
+template <class T>
+TEGULA_FN Dual<T> pow(Dual<T> x, Dual<T> y);
+template <class T, ConstantFor<T> S>
+TEGULA_FN Dual<T> pow(Dual<T> x, S y) {
+  return {pow(x.value, y), y * pow(x.value, y - 1) * x.slope};
+}
+template <class T, ConstantFor<T> S>
+TEGULA_FN Dual<T> pow(S x, Dual<T> y) {
+  T power = pow(x, y.value);
+  return {power, power * log(select(x > 0, x, 1)) * y.slope};  // 0^y is taken for constant
+}
+template <class T>
+TEGULA_FN Dual<T> pow(Dual<T> x, Dual<T> y) {
+  Dual<T> by_x = pow(x, y.value), by_y = pow(x.value, y);
+  return {by_x.value, by_x.slope + by_y.slope};
+}
+
+}  // namespace math
+
+}  // namespace tegula
