@@ -52,6 +52,12 @@ TEGULA_FN C fold(std::int64_t n, C neutral, C fill, Load load, Map map, Combine 
   return combine_tree<lanes>(lane, combine);
 }
 
+// The shift that keeps a sum of exp(x - shift) from overflowing, given max x: exp(-inf - -inf) would be NaN.
+template <class C>
+TEGULA_FN C finite_or_zero(C max) {
+  return std::abs(max) == C(INFINITY) ? C(0) : max;
+}
+
 struct Plus {
   template <class C> TEGULA_FN C operator()(C a, C b) const { return a + b; }
 };
@@ -74,7 +80,7 @@ TEGULA_FN C max_of(const T* x, std::int64_t n) {  // -inf where n is 0
 }
 
 template <class C, class T>
-TEGULA_FN C sum_of_exp(const T* x, std::int64_t n, C shift) {  // sum of exp(x - shift), shift not -inf
+TEGULA_FN C sum_of_exp(const T* x, std::int64_t n, C shift) {
   return fold(
       n, C(0), C(-INFINITY), [=](std::int64_t i) TEGULA_INLINE { return C(x[i]); },
       [=](C v) TEGULA_INLINE { return std::exp(v - shift); }, Plus{});
