@@ -1,0 +1,144 @@
+#include "framework/io/file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+
+namespace tegula::io {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+[[noreturn]] void fail(const fs::path& path, std::string_view action, int error) {
+  std::string text = path.string() + ": cannot " + std::string(action) + ": " + std::strerror(error);
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+      text += "; free some space, or choose another folder";
+      break;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      text += "; check its permissions, or choose another folder";
+      break;
+    case ENOTDIR:
+    case EEXIST:
+      text += "; part of the path is a file where a folder is needed";
+      break;
+    case ENOENT:
+      text += "; check the path";
+      break;
+    default:
+      break;
+  }
+  throw std::runtime_error(text);
+}
+
+// Retries a system call that a signal interrupted, as Ctrl-C during a checkpoint does.
+template <class Call>
+auto uninterrupted(Call call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
+struct Descriptor {
+  int number;
+  ~Descriptor() {
+    if (number >= 0) ::close(number);
+  }
+};
+
+// A rename is on the disk only once its folder is.
+void flush_folder(const fs::path& folder) {
+  Descriptor file{uninterrupted([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); })};
+  // Some file systems (network ones above all) cannot flush a folder and say EINVAL; the rename stands there.
+  if (file.number >= 0 && ::fsync(file.number) < 0 && errno != EINVAL) fail(folder, "flush", errno);
+}
+
+fs::path folder_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+}  // namespace
+
+std::vector<std::byte> read_file(const fs::path& path) {
+  Descriptor file{uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); })};
+  struct stat status {};
+  if (file.number < 0 || ::fstat(file.number, &status) < 0) fail(path, "read", errno);
+  if (!S_ISREG(status.st_mode)) throw std::runtime_error(path.string() + ": cannot read: not a regular file");
+
+  std::vector<std::byte> bytes(static_cast<std::size_t>(status.st_size));
+  for (std::size_t done = 0; done < bytes.size();) {
+    ssize_t count =
+        uninterrupted([&] { return ::read(file.number, bytes.data() + done, bytes.size() - done); });
+    if (count < 0) fail(path, "read", errno);
+    if (count == 0) throw std::runtime_error(path.string() + ": became shorter while it was read; try again");
+    done += static_cast<std::size_t>(count);
+  }
+  return bytes;
+}
+
+void make_writable_folder(const fs::path& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) fail(path, "create the folder", error.value());
+  if (!fs::is_directory(path)) fail(path, "create the folder", ENOTDIR);
+  if (::access(path.c_str(), W_OK | X_OK) < 0) fail(path, "write to the folder", errno);
+}
+
+OutputFile::OutputFile(fs::path path, int flags) : path_(std::move(path)) {
+  descriptor_ =
+      uninterrupted([&] { return ::open(path_.c_str(), flags | O_WRONLY | O_CREAT | O_CLOEXEC, 0666); });
+  if (descriptor_ < 0) fail(path_, "write", errno);
+}
+
+OutputFile::~OutputFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void OutputFile::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    ssize_t count = uninterrupted([&] { return ::write(descriptor_, bytes.data(), bytes.size()); });
+    if (count < 0) fail(path_, "write", errno);
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+  }
+}
+
+AtomicFile::AtomicFile(fs::path path)
+    : OutputFile(path.string() + ".tmp" + std::to_string(::getpid()), O_TRUNC), target_(std::move(path)) {}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_ >= 0) ::unlink(path_.c_str());
+}
+
+void AtomicFile::commit() {
+  if (::fsync(descriptor_) < 0) fail(path_, "flush", errno);
+  if (::rename(path_.c_str(), target_.c_str()) < 0) fail(target_, "write", errno);
+  int closed = ::close(std::exchange(descriptor_, -1));
+  if (closed < 0) fail(target_, "write", errno);
+  flush_folder(folder_of(target_));
+}
+
+void write_file(const fs::path& path, std::string_view contents) {
+  AtomicFile file(path);
+  file.write(contents);
+  file.commit();
+}
+
+LineFile::LineFile(fs::path path, Mode mode)
+    : OutputFile(std::move(path), O_APPEND | (mode == Mode::fresh ? O_TRUNC : 0)) {}
+
+void LineFile::add(std::string line) {
+  line += '\n';
+  write(line);
+}
+
+}  // namespace tegula::io

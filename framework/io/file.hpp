@@ -1,0 +1,61 @@
+// Reading and writing whole files, with errors that say which file, what happened and what to do. Results
+// that took hours to compute must not be lost to an unchecked write, or replaced by half a file.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tegula::io {
+
+// All bytes of a regular file. Throws std::runtime_error if it cannot be read.
+std::vector<std::byte> read_file(const std::filesystem::path& path);
+
+// Creates `path` and its parents where missing. Throws std::runtime_error if that fails or the folder cannot
+// be written to, so that a run finds out before it trains.
+void make_writable_folder(const std::filesystem::path& path);
+
+// An open file descriptor whose every write is checked. Base of the two writers below.
+class OutputFile {
+ public:
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  // Throws std::runtime_error unless all bytes were taken.
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+
+ protected:
+  OutputFile(std::filesystem::path path, int flags);
+  ~OutputFile();
+
+  std::filesystem::path path_;  // of the file being written
+  int descriptor_ = -1;
+};
+
+// A file that appears under its name complete, or not at all: written under a temporary name in the same
+// folder, flushed to the disk and renamed by commit(). Without commit() the destructor removes it.
+class AtomicFile : public OutputFile {
+ public:
+  explicit AtomicFile(std::filesystem::path path);
+  ~AtomicFile();
+  void commit();
+
+ private:
+  std::filesystem::path target_;
+};
+
+void write_file(const std::filesystem::path& path, std::string_view contents);  // through an AtomicFile
+
+// Lines added at the end of a file, each by one write, so that a reader or a crash sees whole lines only.
+class LineFile : public OutputFile {
+ public:
+  enum class Mode { fresh, append };
+  explicit LineFile(std::filesystem::path path, Mode mode = Mode::fresh);
+  void add(std::string line);
+};
+
+}  // namespace tegula::io
