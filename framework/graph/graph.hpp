@@ -1,0 +1,227 @@
+// The symbolic level: axes, tensors and the ops between them. Nothing here knows of tiles in memory, StarPU or
+// MPI; a Plan says how axes are cut and placed, compile() turns graph and plan into tasks.
+#pragma once
+
+#include <any>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/op.hpp"
+
+namespace tegula {
+
+class Graph;
+struct TensorInfo;
+struct Node;
+struct Semantics;
+
+// A named dimension class: every tensor that has the axis is cut in the same way along it. Axes that an op couples
+// are joined and equal from then on.
+class Axis {
+ public:
+  Axis() = default;
+  const std::string& name() const;
+  std::int64_t extent() const;
+  int id() const;  // the same for joined axes
+  Graph& graph() const { return *graph_; }
+  friend bool operator==(const Axis& a, const Axis& b) { return a.graph_ == b.graph_ && a.id() == b.id(); }
+
+ private:
+  friend class Graph;
+  Axis(Graph* graph, int id) : graph_(graph), id_(id) {}
+  Graph* graph_ = nullptr;
+  int id_ = -1;
+};
+
+using Axes = std::vector<Axis>;
+
+class Tensor {
+ public:
+  Tensor() = default;  // no tensor: an absent optional operand, a gradient that is zero
+  explicit operator bool() const { return graph_ != nullptr; }
+  const std::string& name() const;
+  DType dtype() const;
+  const Axes& axes() const;
+  bool has(const Axis& axis) const;
+  std::int64_t elements() const;  // product of the extents
+  std::string describe() const;   // "image (batch 256, pixel 784) f32", for messages
+  int id() const { return id_; }
+  Graph& graph() const { return *graph_; }
+  const TensorInfo& info() const;
+  friend bool operator==(const Tensor&, const Tensor&) = default;
+
+ private:
+  friend class Graph;
+  Tensor(Graph* graph, int id) : graph_(graph), id_(id) {}
+  Graph* graph_ = nullptr;
+  int id_ = -1;
+};
+
+// How the elements of a parameter start: a function of (seed, tensor, global element index) alone, so that it does
+// not depend on tiles or ranks.
+struct Initializer {
+  enum class Kind : std::uint8_t { fill, uniform, normal } kind = Kind::fill;
+  double a = 0, b = 0;  // fill: value; uniform: low, high; normal: mean, standard deviation
+
+  static Initializer fill(double value) { return {Kind::fill, value, 0}; }
+  static Initializer uniform(double low, double high) { return {Kind::uniform, low, high}; }
+  static Initializer normal(double mean, double stddev) { return {Kind::normal, mean, stddev}; }
+};
+
+struct TensorInfo {
+  enum class Kind : std::uint8_t { input, state, value };  // bound per step, kept between steps, made by a node
+  std::string name;
+  DType dtype;
+  Axes axes;
+  Kind kind = Kind::value;
+  Initializer initializer;  // of state
+  int producer = -1;        // node, of a value
+};
+
+// An op applied to tensors. Inputs and outputs stand in the order of the kernel's operands; an absent optional operand is
+// an empty Tensor. A node without outputs updates, in place, those inputs (state) that its kernel writes.
+struct Node {
+  const Semantics* semantics = nullptr;
+  std::any attributes;
+  std::vector<Tensor> inputs, outputs;
+  std::string scope;  // of the layer that made it, for traces and messages
+
+  template <class A> const A& as() const { return *std::any_cast<A>(&attributes); }
+};
+
+// One task as a kernel sees it.
+struct TaskSpec {
+  const OpInfo* op = nullptr;
+  DType dtype{};
+  std::vector<std::byte> attributes;
+
+  template <class Op>
+  static TaskSpec of(const Op& op, DType dtype) {
+    const auto* bytes = reinterpret_cast<const std::byte*>(&op);
+    return {&op_info<Op>(), dtype, {bytes, bytes + sizeof(Op)}};
+  }
+};
+
+// The tuple of tiles that a task works on: along each axis a range of the tensor.
+class TileRange {
+ public:
+  virtual std::int64_t begin(const Axis& axis) const = 0;
+  virtual std::int64_t extent(const Axis& axis) const = 0;       // of the tile
+  virtual std::int64_t full_extent(const Axis& axis) const = 0;  // of the tensor, in this program
+  // Place in the chain of tasks that accumulates into one output tile.
+  virtual bool first() const = 0;
+  virtual bool last() const = 0;
+
+  std::vector<std::int64_t> extents(const Axes& axes) const;
+  std::int64_t elements(const Axes& axes) const;
+
+ protected:
+  ~TileRange() = default;
+};
+
+// How partial results over tiles of a summed axis come together, always in the same order.
+enum class Combine : std::uint8_t { sum, max, log_sum_exp };
+
+// What the graph knows of an op, beside its kernel: one constant per op. From it follow lowering (one task per tuple of
+// tiles; axes that no output has are accumulated over), autodiff and the generated graph tests.
+struct Semantics {
+  std::string_view name;
+  // The kernel and attributes for one tuple of tiles.
+  TaskSpec (*task)(const Node& node, const TileRange& range);
+  // Gradients by the inputs, given those by the outputs (empty: zero); empty where none flows. A gradient may lack axes
+  // of its tensor: it is then constant along them. Null: the op stops gradients.
+  std::vector<Tensor> (*gradient)(const Node& node, std::span<const Tensor> outputs) = nullptr;
+  // Axes that the kernel needs in one piece. Null: none.
+  Axes (*whole)(const Node& node) = nullptr;
+  // The outputs computed by other ops, for plans that cut an axis of `whole`. Null: such plans are refused.
+  std::vector<Tensor> (*expand)(const Node& node) = nullptr;
+  // Null: sum.
+  Combine (*combine)(const Node& node) = nullptr;
+  // Takes the only user of the output (bias, activation, slope) into the node, which `node` then is. Called while the sum
+  // over tiles is a single chain. Returns false where it cannot. Null: never.
+  bool (*absorb)(Node& node, const Node& user) = nullptr;
+  // A small graph around the op for the generated tests: returns the tensors of interest, built from parameters of dtype
+  // f64 with ragged extents. Empty: tested elsewhere.
+  std::vector<Tensor> (*example)(Graph& graph) = nullptr;
+};
+
+class Graph {
+ public:
+  Graph() = default;
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  // Throws std::invalid_argument for a negative extent.
+  Axis axis(std::string name, std::int64_t extent);
+  // Makes both one axis. Throws std::invalid_argument if the extents differ; `who` starts the message.
+  void join(const Axis& a, const Axis& b, std::string_view who = "join");
+
+  Tensor input(std::string name, DType dtype, Axes axes);
+  // State is kept between steps: parameters and what optimizers remember. Names are unique (std::invalid_argument).
+  Tensor state(std::string name, DType dtype, Axes axes, Initializer initializer = {});
+
+  // Appends a node; for op implementations. Outputs take their names from the op and its scope.
+  struct OutputSpec {
+    DType dtype;
+    Axes axes;
+  };
+  std::vector<Tensor> emit(const Semantics& semantics, std::any attributes, std::vector<Tensor> inputs,
+                           std::vector<OutputSpec> outputs);
+  // Removes the nodes from `first` on and returns them: compile() places expansions where they belong.
+  std::vector<Node> take_nodes_from(int first);
+
+  const std::deque<Node>& nodes() const { return nodes_; }
+  const std::deque<TensorInfo>& tensors() const { return tensors_; }
+  Tensor tensor(int id) { return {this, id}; }
+  std::optional<Tensor> find(std::string_view name);  // an input or state
+  std::vector<Axis> axes();                           // one of each class, in order of creation
+  std::optional<Axis> find_axis(std::string_view name);
+
+  std::uint64_t seed() const { return seed_; }
+  void seed(std::uint64_t seed) { seed_ = seed; }
+
+  // Names of nodes made while a Scope lives start with its path.
+  class Scope {
+   public:
+    Scope(Graph& graph, std::string_view name);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    Graph& graph_;
+    std::size_t length_;
+  };
+  const std::string& scope() const { return scope_; }
+
+ private:
+  friend class Axis;
+  friend class Tensor;
+  struct AxisInfo {
+    std::string name;
+    std::int64_t extent;
+    int parent;  // union-find; itself for the root
+  };
+  Tensor add(TensorInfo info);
+  int root(int axis) const;
+
+  std::vector<AxisInfo> axes_;
+  std::deque<TensorInfo> tensors_;  // deques: references stay valid while nodes are added
+  std::deque<Node> nodes_;
+  std::string scope_;
+  std::uint64_t seed_ = 0;
+};
+
+// d loss / d each of `wrt`, emitted as ops of the graph, so that they can be differentiated again. loss must be a scalar (no
+// axes). A tensor that loss does not depend on gets an empty Tensor. A result may lack axes along which it is
+// constant: expand it with broadcast_to() where that matters.
+std::vector<Tensor> gradients(const Tensor& loss, std::span<const Tensor> wrt);
+
+}  // namespace tegula

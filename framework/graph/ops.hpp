@@ -1,0 +1,76 @@
+// The ops of the graph. Shapes are axes: matmul(x (batch, in), w (in, out)) is (batch, out). Errors are
+// std::invalid_argument whose text starts with the op's name.
+#pragma once
+
+#include "framework/graph/pointwise.hpp"
+
+namespace tegula {
+
+// Pointwise; any functor of kernels/pointwise.hpp also goes through apply().
+inline Tensor operator+(const Tensor& x, const Tensor& y) { return apply(pointwise::Add{}, x, y); }
+inline Tensor operator-(const Tensor& x, const Tensor& y) { return apply(pointwise::Subtract{}, x, y); }
+inline Tensor operator*(const Tensor& x, const Tensor& y) { return apply(pointwise::Multiply{}, x, y); }
+inline Tensor operator/(const Tensor& x, const Tensor& y) { return apply(pointwise::Divide{}, x, y); }
+inline Tensor operator-(const Tensor& x) { return apply(pointwise::Negate{}, x); }
+inline Tensor operator*(double factor, const Tensor& x) { return apply(pointwise::Scale{factor}, x); }
+inline Tensor relu(const Tensor& x) { return apply(pointwise::Relu{}, x); }
+inline Tensor gelu(const Tensor& x) { return apply(pointwise::Gelu{}, x); }
+inline Tensor silu(const Tensor& x) { return apply(pointwise::Silu{}, x); }
+inline Tensor tanh(const Tensor& x) { return apply(pointwise::Tanh{}, x); }
+inline Tensor sigmoid(const Tensor& x) { return apply(pointwise::Sigmoid{}, x); }
+inline Tensor exp(const Tensor& x) { return apply(pointwise::Exp{}, x); }
+inline Tensor log(const Tensor& x) { return apply(pointwise::Log{}, x); }
+inline Tensor sqrt(const Tensor& x) { return apply(pointwise::Sqrt{}, x); }
+
+// Sums a * b over the axes that both have and `output` has not; axes in all three are batch axes. Each tensor is, up to
+// order of its two matrix parts, (batch..., rows..., columns...), so that one GEMM does one tuple of tiles.
+Tensor contract(const Tensor& a, const Tensor& b, const Axes& output);
+// x (..., k), w (k, n) -> (..., n): joins the last axis of x with the first of w.
+Tensor matmul(const Tensor& x, const Tensor& w);
+
+// Reductions over `axes`; the others stay, in order. Without axes: over all, to a scalar.
+Tensor sum(const Tensor& x, const Axes& axes);
+Tensor mean(const Tensor& x, const Axes& axes);
+Tensor max(const Tensor& x, const Axes& axes);  // the gradient is shared evenly between equal maxima
+Tensor log_sum_exp(const Tensor& x, const Axes& axes);
+Tensor sum(const Tensor& x);
+Tensor mean(const Tensor& x);
+
+Tensor softmax(const Tensor& x);  // over the last axis
+// -log softmax(logits)[target] for each row: logits (rows..., classes), target (rows...) i32 -> (rows...).
+Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& target);
+Tensor one_hot(const Tensor& target, const Axis& classes, DType dtype);  // (rows...) i32 -> (rows..., classes)
+
+Tensor cast(const Tensor& x, DType dtype);
+Tensor permute(const Tensor& x, const Axes& order);
+Tensor broadcast_to(const Tensor& x, const Axes& axes);  // x itself if it has all the axes in this order
+Tensor fill(Graph& graph, double value, const Axes& axes, DType dtype);
+
+// Drawn anew every step from (seed, tensor, step, global element index): the same on any tiling and placement.
+Tensor random_uniform(Graph& graph, double low, double high, const Axes& axes, DType dtype);
+Tensor random_normal(Graph& graph, double mean, double stddev, const Axes& axes, DType dtype);
+Tensor dropout(const Tensor& x, double probability);
+
+// x (n, c_in, h, w), weight (c_out, c_in, kernel_h, kernel_w) -> (n, c_out, out_h, out_w); cross-correlation with
+// zero padding, out = (in + 2 padding - kernel) / stride + 1.
+struct Window {
+  int stride = 1, padding = 0;
+};
+Tensor conv2d(const Tensor& x, const Tensor& weight, Window window = {});
+// x (n, c, h, w) -> (n, c, out_h, out_w).
+Tensor max_pool2d(const Tensor& x, int kernel, Window window);
+Tensor avg_pool2d(const Tensor& x, int kernel, Window window);  // padding counts as zeros
+
+// Optimizer steps on one parameter; moments are states like w. Run-time scalars: "learning_rate", "step" (from 1).
+struct SgdOptions {
+  double momentum = 0, weight_decay = 0;
+  bool nesterov = false;
+};
+struct AdamOptions {
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
+  bool decoupled = true;  // weight decay apart from the gradient: AdamW
+};
+void sgd(const Tensor& w, const Tensor& momentum, const Tensor& gradient, const SgdOptions& options);
+void adam(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& gradient, const AdamOptions& options);
+
+}  // namespace tegula

@@ -1,0 +1,57 @@
+// Plan: everything about where and in which pieces a graph runs, and nothing about what it computes.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "framework/graph/graph.hpp"
+
+namespace tegula {
+
+class Runtime;
+
+// Same tiling (tile sizes and groups), same bits: mesh, shards and the machine do not change results.
+class Plan {
+ public:
+  // Tile sizes that give every worker of every rank work, in tasks long enough to hide StarPU's cost of about ten
+  // microseconds each; data axes (those of inputs that no state has) sharded over all ranks.
+  static Plan automatic(Graph& graph, const Runtime& runtime);
+  static Plan automatic(Graph& graph, int ranks, int workers_per_rank);
+
+  // Cuts the axis into tiles of `size` (the last may be smaller). A size beyond the extent means one tile. Throws
+  // std::invalid_argument for a size below 1.
+  Plan& tile(const Axis& axis, std::int64_t size);
+  // Sums over tiles of the axis are chains inside groups of `tiles` consecutive tiles, then a balanced binary tree over
+  // groups. Without it: group_by_default.
+  Plan& group(const Axis& axis, int tiles);
+  // The mesh of ranks, row-major: {{"data", 2}, {"tensor", 2}}. Must multiply to the number of ranks when compiled.
+  Plan& mesh(std::vector<std::pair<std::string, int>> dimensions);
+  // Tiles of the axis go to consecutive ranks along the mesh dimension. Throws std::invalid_argument if the mesh has no
+  // such dimension, or axis or dimension is taken.
+  Plan& shard(const Axis& axis, const std::string& dimension);
+  // Whether bias, activation and activation slopes join the contraction before them (on by default).
+  Plan& fuse(bool on);
+
+  std::int64_t tile_size(const Axis& axis) const;
+  int group_size(const Axis& axis, std::int64_t tiles) const;
+  const std::vector<std::pair<std::string, int>>& mesh() const { return mesh_; }
+  std::optional<int> shard_dimension(const Axis& axis) const;  // index into mesh()
+  bool fuse() const { return fuse_; }
+
+  // At most eight groups: enough for eight ranks to sum without waiting for each other, and a rule that knows
+  // tiles only.
+  static int group_by_default(std::int64_t tiles) { return static_cast<int>((tiles + 7) / 8); }
+
+  std::string describe(Graph& graph) const;  // one line per axis and mesh dimension
+
+ private:
+  std::map<int, std::int64_t> tiles_;  // by axis id
+  std::map<int, int> groups_;
+  std::map<int, int> shards_;
+  std::vector<std::pair<std::string, int>> mesh_;
+  bool fuse_ = true;
+};
+
+}  // namespace tegula

@@ -1,0 +1,94 @@
+// Listing: what one rank does in one step, as data. Made from graph and plan without StarPU or MPI, for any rank of any
+// number of ranks; Program runs it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "framework/graph/graph.hpp"
+#include "framework/plan/plan.hpp"
+
+namespace tegula {
+
+// The part of a tensor that a tile holds.
+struct TileRegion {
+  std::vector<std::int64_t> begin, extent;
+};
+
+struct CompileOptions {
+  std::vector<Tensor> outputs;  // values brought to rank 0 at the end of each run
+  bool updates = true;          // whether state is updated: false for evaluation
+  // Other extents for axes of this program, for instance of a last, smaller batch.
+  std::vector<std::pair<Axis, std::int64_t>> extents;
+};
+
+// Memory of one tile, or of a partial sum, on this rank.
+struct Buffer {
+  enum class Kind : std::uint8_t { state, input, value, replica } kind;
+  int tensor;
+  int tile;  // row-major index among the tensor's tiles
+  DType dtype;
+  TileRegion region;
+
+  std::int64_t bytes() const;
+};
+
+struct Instruction {
+  enum class Kind : std::uint8_t { task, fill, send, receive, fetch, drop } kind;
+  int node = -1;             // into Listing::nodes, of tasks
+  TaskSpec spec;             // of tasks
+  std::vector<int> buffers;  // operands; -1: absent
+  int peer = -1;             // of send and receive
+  std::int64_t tag = -1;     // unique to the message within a step, the same on both sides
+  int priority = 0;
+};
+
+struct Listing {
+  std::vector<Node> nodes;
+  std::vector<Buffer> buffers;
+  std::vector<Instruction> instructions;
+
+  // Per run of this rank.
+  std::int64_t tasks = 0;
+  double flops = 0;
+  std::int64_t sent_bytes = 0, received_bytes = 0;
+  std::int64_t state_bytes = 0;  // kept between runs
+  std::int64_t peak_bytes = 0;   // with state, if tasks run in the order of the listing
+};
+
+// What rank `rank` of `ranks` does. Throws std::invalid_argument for plans that do not fit graph or ranks.
+Listing lower(Graph& graph, const Plan& plan, int rank, int ranks, const CompileOptions& options);
+
+// Cutting tensors into tiles and placing them: the same function of plan and graph on every rank.
+class Layout {
+ public:
+  Layout(Graph& graph, const Plan& plan, int ranks, const CompileOptions& options);
+
+  std::int64_t extent(const Axis& axis) const;
+  std::vector<std::int64_t> extents(const Axes& axes) const;
+  std::int64_t tile_size(const Axis& axis) const;
+  std::int64_t tiles(const Axis& axis) const;
+  std::int64_t tiles(const Axes& axes) const;  // product
+  TileRegion region(const Axes& axes, std::int64_t tile) const;
+  // Owner of a tile: sharded axes say it for their mesh dimensions; along the others tiles are dealt out in turn, equal
+  // axes alike, so that a parameter, its gradient and its moments meet on one rank.
+  int owner(const Axes& axes, std::int64_t tile) const;
+  // The rank `base` moved, along the mesh dimension that `axis` is sharded on, to where tile `tile` of the axis lives.
+  int moved(int base, const Axis& axis, std::int64_t tile) const;
+  int group_size(const Axes& summed) const;  // in tuples of tiles of the summed axes, row-major
+
+ private:
+  int coordinate(int rank, int dimension) const;
+  const Plan& plan_;
+  int ranks_;
+  std::vector<std::pair<int, std::int64_t>> extents_;
+  std::vector<std::pair<std::string, int>> mesh_;  // one dimension where the plan has none
+  std::vector<int> strides_;                       // of the mesh dimensions, in ranks
+};
+
+// Replaces contraction + bias + activation, and contraction + activation slope, by one node, where the sum over
+// tiles is a single chain. Keeps the outputs in `keep`.
+void fuse_epilogues(std::vector<Node>& nodes, const Layout& layout, const std::vector<Tensor>& keep);
+
+}  // namespace tegula

@@ -1,0 +1,256 @@
+#include "framework/program/program.hpp"
+
+#include <chrono>
+#include <climits>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <stdexcept>
+
+#include "framework/program/block.hpp"
+#include "framework/program/store.hpp"
+#include "framework/tile/submit.hpp"
+
+namespace tegula {
+
+struct Result::State {
+  struct Output {
+    std::vector<std::int64_t> extents;
+    std::vector<double> values;
+    std::int64_t missing_tiles = 0;
+  };
+  Runtime* runtime;
+  std::mutex mutex;
+  std::condition_variable arrived;
+  std::map<int, Output> outputs;  // by tensor
+
+  const Output& find(const Tensor& tensor) const {
+    if (runtime->rank() != 0) throw std::logic_error("[result] outputs are on rank 0 only");
+    auto place = outputs.find(tensor.id());
+    if (place == outputs.end())
+      throw std::logic_error("[result] " + tensor.describe() + " is not an output; name it in CompileOptions::outputs");
+    return place->second;
+  }
+};
+
+bool Result::ready() const {
+  std::lock_guard lock(state_->mutex);
+  for (const auto& [tensor, output] : state_->outputs)
+    if (output.missing_tiles > 0) return false;
+  return true;
+}
+
+std::vector<double> Result::values(const Tensor& tensor) const {
+  const State::Output& output = state_->find(tensor);
+  std::unique_lock lock(state_->mutex);
+  // Woken now and then to see whether an error has ended the tasks that would have written the output.
+  while (!state_->arrived.wait_for(lock, std::chrono::milliseconds(20), [&] { return output.missing_tiles == 0; })) {
+    lock.unlock();
+    state_->runtime->wait_until_pending(INT_MAX);
+    lock.lock();
+  }
+  return output.values;
+}
+
+double Result::value(const Tensor& tensor) const {
+  std::vector<double> all = values(tensor);
+  if (all.size() != 1) throw std::logic_error("[result] " + tensor.describe() + " is not a scalar; use values()");
+  return all[0];
+}
+
+struct Program::State {
+  std::shared_ptr<Store> store;
+  CompileOptions options;
+  Listing listing;
+  std::vector<Tile> tiles;            // by buffer; empty where the store has it
+  std::vector<const Tile*> operands;  // by buffer
+  std::map<int, Filler> fillers;      // by input
+  std::int64_t runs = 0;
+
+  struct Patch {
+    std::string_view scalar;
+    std::size_t offset;
+  };
+  struct Task {
+    submit::PreparedTask prepared;
+    std::vector<Patch> patches;
+  };
+  std::vector<Task> tasks;          // in the order of the task instructions
+  std::vector<std::string> labels;  // by node
+
+  const Tile& tile(const Instruction& instruction) const { return *operands[instruction.buffers[0]]; }
+  void prepare();
+  void submit(const Scalars& scalars, Result::State& result);
+  void fetch(const Instruction& instruction, std::shared_ptr<Result::State> result) const;
+};
+
+void Program::State::prepare() {
+  Runtime& runtime = *store->runtime;
+  for (const Buffer& buffer : listing.buffers) {
+    bool kept = buffer.kind == Buffer::Kind::state;
+    tiles.push_back(kept ? Tile() : Tile(runtime, buffer.region.extent, buffer.dtype));
+  }
+  for (std::size_t i = 0; i < tiles.size(); ++i) {
+    const Buffer& buffer = listing.buffers[i];
+    operands.push_back(buffer.kind == Buffer::Kind::state ? &store->tiles.at({buffer.tensor, buffer.tile}) : &tiles[i]);
+  }
+  for (const Node& node : listing.nodes) labels.push_back(node.scope + std::string(node.semantics->name));
+  for (const Instruction& instruction : listing.instructions) {
+    if (instruction.kind != Instruction::Kind::task) continue;
+    const TaskSpec& spec = instruction.spec;
+    std::vector<const Tile*> list;
+    for (int buffer : instruction.buffers) list.push_back(buffer < 0 ? nullptr : operands[buffer]);
+    submit::TaskOptions task{.priority = instruction.priority, .label = labels[instruction.node].c_str()};
+    Task made{{*spec.op, spec.dtype, spec.attributes.data(), list, task}, {}};
+    for (const Scalar& scalar : spec.op->scalars) made.patches.push_back({scalar.name, scalar.offset});
+    tasks.push_back(std::move(made));
+  }
+}
+
+void Program::State::fetch(const Instruction& instruction, std::shared_ptr<Result::State> result) const {
+  const Buffer& buffer = listing.buffers[instruction.buffers[0]];
+  submit::visit(tile(instruction), [&buffer, result](const void* data) {
+    std::lock_guard lock(result->mutex);
+    Result::State::Output& output = result->outputs.at(buffer.tensor);
+    visit_dtype(buffer.dtype, [&]<class T>() {
+      place_block(static_cast<const T*>(data), buffer.region, output.extents, output.values.data());
+    });
+    if (--output.missing_tiles == 0) result->arrived.notify_all();
+  });
+}
+
+Program::Program(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Program::Program(Program&&) noexcept = default;
+Program& Program::operator=(Program&&) noexcept = default;
+Program::~Program() = default;
+
+Program& Program::bind(const Tensor& input, Filler filler) {
+  if (input.info().kind != TensorInfo::Kind::input)
+    throw std::invalid_argument("[bind] " + input.describe() + " is not an input of the graph");
+  state_->fillers[input.id()] = std::move(filler);
+  return *this;
+}
+
+template <class T>
+Program& Program::bind(const Tensor& input, std::vector<T> values) {
+  std::vector<std::int64_t> extents = state_->store->layout(state_->options).extents(input.axes());
+  std::int64_t elements = product(extents);
+  if (input.dtype() != dtype_of<T> || static_cast<std::int64_t>(values.size()) != elements)
+    throw std::invalid_argument("[bind] " + input.describe() + " takes " + std::to_string(elements) + " values of its dtype, got " +
+                                std::to_string(values.size()) + " of " + std::string(name_of(dtype_of<T>)));
+  auto shared = std::make_shared<const std::vector<T>>(std::move(values));
+  return bind(input, [shared, extents](const TileRegion& region, void* data) {
+    take_block(shared->data(), extents, region, static_cast<T*>(data));
+  });
+}
+template Program& Program::bind(const Tensor&, std::vector<float>);
+template Program& Program::bind(const Tensor&, std::vector<double>);
+template Program& Program::bind(const Tensor&, std::vector<std::int32_t>);
+
+Result Program::run(const Scalars& scalars) {
+  State& s = *state_;
+  Runtime& runtime = *s.store->runtime;
+  runtime.wait_until_pending(static_cast<int>(2 * s.listing.instructions.size()));
+  ++s.runs;
+
+  Result result;
+  result.state_ = std::make_shared<Result::State>();
+  result.state_->runtime = &runtime;
+  if (runtime.rank() == 0) {
+    Layout layout = s.store->layout(s.options);
+    for (const Tensor& tensor : s.options.outputs) {
+      Result::State::Output& output = result.state_->outputs[tensor.id()];
+      output.extents = layout.extents(tensor.axes());
+      output.values.resize(product(output.extents));
+      output.missing_tiles = layout.tiles(tensor.axes());
+    }
+  }
+  auto scalar = [&](std::string_view name) {
+    for (const auto& [given, value] : scalars)
+      if (given == name) return value;
+    if (name == "step") return static_cast<double>(s.runs);
+    throw std::invalid_argument("[run] the scalar \"" + std::string(name) + "\" is missing: run({{\"" + std::string(name) +
+                                "\", value}})");
+  };
+
+  std::uint64_t sequence = s.store->next_sequence;
+  s.store->next_sequence += s.listing.nodes.size();
+  std::size_t next_task = 0;
+  std::vector<submit::ScalarValue> values;
+  for (const Instruction& instruction : s.listing.instructions) {
+    switch (instruction.kind) {
+      case Instruction::Kind::task: {
+        const State::Task& task = s.tasks[next_task++];
+        values.clear();
+        for (const State::Patch& patch : task.patches) values.push_back({patch.offset, scalar(patch.scalar)});
+        task.prepared.submit(sequence + instruction.node, values);
+        break;
+      }
+      case Instruction::Kind::fill: {
+        const Buffer& buffer = s.listing.buffers[instruction.buffers[0]];
+        auto filler = s.fillers.find(buffer.tensor);
+        if (filler == s.fillers.end())
+          throw std::invalid_argument("[run] the input " + s.store->graph->tensor(buffer.tensor).describe() +
+                                      " is not bound");
+        submit::fill(s.tile(instruction), [write = filler->second, region = buffer.region](void* data) { write(region, data); },
+                     {.priority = instruction.priority});
+        break;
+      }
+      case Instruction::Kind::send:
+        submit::send(runtime, s.tile(instruction), instruction.peer, instruction.tag, instruction.priority);
+        break;
+      case Instruction::Kind::receive:
+        submit::receive(runtime, s.tile(instruction), instruction.peer, instruction.tag);
+        break;
+      case Instruction::Kind::fetch: s.fetch(instruction, result.state_); break;
+      case Instruction::Kind::drop: submit::drop(s.tile(instruction)); break;
+    }
+  }
+  return result;
+}
+
+Program Program::sibling(const CompileOptions& options) const {
+  auto state = std::make_unique<State>();
+  state->store = state_->store;
+  state->options = options;
+  Store& store = *state->store;
+  state->listing = lower(*store.graph, store.plan, store.runtime->rank(), store.runtime->size(), options);
+  state->prepare();
+  return Program(std::move(state));
+}
+
+std::vector<double> Program::read(const Tensor& state) const { return state_->store->read(state); }
+void Program::write(const Tensor& state, std::span<const double> values) { state_->store->write(state, values); }
+const Listing& Program::listing() const { return state_->listing; }
+
+std::string Program::report() const {
+  Runtime& runtime = *state_->store->runtime;
+  const Listing& l = state_->listing;
+  constexpr int columns = 6;
+  std::vector<double> all(static_cast<std::size_t>(runtime.size()) * columns, 0);
+  double mine[columns] = {static_cast<double>(l.tasks),          l.flops,
+                          static_cast<double>(l.sent_bytes),     static_cast<double>(l.received_bytes),
+                          static_cast<double>(l.state_bytes),    static_cast<double>(l.peak_bytes)};
+  std::copy_n(mine, columns, all.begin() + static_cast<std::ptrdiff_t>(runtime.rank()) * columns);
+  runtime.sum_over_ranks(all.data(), static_cast<int>(all.size()));
+  std::string text = "rank    tasks      Gflop    sent MB  received MB   state MB    peak MB   (per step, predicted)\n";
+  for (int rank = 0; rank < runtime.size(); ++rank) {
+    const double* row = all.data() + static_cast<std::ptrdiff_t>(rank) * columns;
+    char line[128];
+    std::snprintf(line, sizeof line, "%4d %8.0f %10.3f %10.3f %12.3f %10.3f %10.3f\n", rank, row[0], row[1] * 1e-9,
+                  row[2] * 1e-6, row[3] * 1e-6, row[4] * 1e-6, row[5] * 1e-6);
+    text += line;
+  }
+  return text;
+}
+
+Program compile(Graph& graph, const Plan& plan, Runtime& runtime, const CompileOptions& options) {
+  auto state = std::make_unique<Program::State>();
+  state->store = std::make_shared<Store>(graph, plan, runtime);
+  state->options = options;
+  state->listing = lower(graph, plan, runtime.rank(), runtime.size(), options);
+  state->prepare();
+  return Program(std::move(state));
+}
+
+}  // namespace tegula

@@ -1,0 +1,78 @@
+// Program: a graph under a plan, compiled for this rank and ready to run any number of times.
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "framework/program/listing.hpp"
+#include "framework/runtime/runtime.hpp"
+
+namespace tegula {
+
+// Run-time scalars by name, such as {{"learning_rate", 1e-3}}.
+using Scalars = std::vector<std::pair<std::string_view, double>>;
+
+// Writes one tile of an input, row-major; called on a worker when the tile's turn comes.
+using Filler = std::function<void(const TileRegion& region, void* data)>;
+
+// The outputs of one run, on rank 0. Copies share them.
+class Result {
+ public:
+  bool ready() const;  // whether reading would not wait
+  // The value of a scalar output; waits for it. Throws what a kernel threw, std::logic_error on other ranks.
+  double value(const Tensor& output) const;
+  // A whole output, row-major, converted to double.
+  std::vector<double> values(const Tensor& output) const;
+
+ private:
+  friend class Program;
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+// Movable. All methods are collective unless said otherwise: every rank calls them in the same order.
+class Program {
+ public:
+  Program(Program&&) noexcept;
+  Program& operator=(Program&&) noexcept;
+  ~Program();
+
+  // What fills the input's tiles in later runs; every rank binds the same contents. Local.
+  Program& bind(const Tensor& input, Filler filler);
+  // The same from row-major host values of the whole input, which the program keeps alive as long as it needs them.
+  template <class T>
+  Program& bind(const Tensor& input, std::vector<T> values);
+
+  // Submits one step and returns at once, or when fewer than two earlier steps are unfinished. "step" is the number of
+  // the run, from 1, unless given. Throws std::invalid_argument for an input that is not bound or a scalar that is missing.
+  Result run(const Scalars& scalars = {});
+
+  // Another program on the same state: evaluation, or a last batch of another size.
+  Program sibling(const CompileOptions& options) const;
+
+  // The contents of a state as double, row-major, on rank 0 (empty on others); waits for submitted runs.
+  std::vector<double> read(const Tensor& state) const;
+  // Overwrites a state with row-major values, which every rank gives.
+  void write(const Tensor& state, std::span<const double> values);
+
+  const Listing& listing() const;
+  // Tasks, flops, bytes sent and received and peak memory of every rank, as predicted, per run.
+  std::string report() const;
+
+ private:
+  friend Program compile(Graph& graph, const Plan& plan, Runtime& runtime, const CompileOptions& options);
+  struct State;
+  explicit Program(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// Compiles the graph for this rank and initialises its state. Graph and runtime must outlive the program.
+Program compile(Graph& graph, const Plan& plan, Runtime& runtime, const CompileOptions& options = {});
+
+}  // namespace tegula

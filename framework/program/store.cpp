@@ -1,0 +1,91 @@
+#include "framework/program/store.hpp"
+
+#include <stdexcept>
+
+#include "framework/program/block.hpp"
+#include "framework/tile/submit.hpp"
+#include "kernels/random.hpp"
+
+namespace tegula {
+
+namespace {
+
+// Tags of messages outside steps: above those of any program.
+constexpr std::int64_t transfer_tags = std::int64_t{1} << 40;
+
+void initialize(const Tile& tile, const TensorInfo& info, int tensor, const RandomRegion& region, std::uint64_t seed) {
+  const Initializer& start = info.initializer;
+  auto submit = [&](const auto& op) {
+    const Tile* list[] = {&tile};
+    submit::task(op_info<std::decay_t<decltype(op)>>(), info.dtype, &op, list);
+  };
+  (void)tensor;
+  (void)region;
+  (void)seed;
+  (void)start;
+  (void)submit;
+}
+
+}  // namespace
+
+Store::Store(Graph& g, const Plan& p, Runtime& r) : graph(&g), plan(p), runtime(&r) {
+  Layout all = layout();
+  for (int id = 0; id < static_cast<int>(g.tensors().size()); ++id) {
+    Tensor tensor = g.tensor(id);
+    if (tensor.info().kind != TensorInfo::Kind::state) continue;
+    for (std::int64_t i = 0; i < all.tiles(tensor.axes()); ++i) {
+      if (all.owner(tensor.axes(), i) != r.rank()) continue;
+      TileRegion region = all.region(tensor.axes(), i);
+      Tile& tile = tiles.emplace(std::pair(id, i), Tile(r, region.extent, tensor.dtype())).first->second;
+      initialize(tile, tensor.info(), id, all.extents(tensor.axes()), region, g.seed());
+    }
+  }
+}
+
+Layout Store::layout(const CompileOptions& options) const { return {*graph, plan, runtime->size(), options}; }
+
+std::vector<double> Store::read(const Tensor& state) const {
+  if (state.info().kind != TensorInfo::Kind::state)
+    throw std::invalid_argument("[read] " + state.describe() + " is not a state of the graph");
+  Layout all = layout();
+  std::vector<std::int64_t> extents = all.extents(state.axes());
+  std::vector<double> values(runtime->rank() == 0 ? product(extents) : 0);
+  for (std::int64_t i = 0; i < all.tiles(state.axes()); ++i) {
+    int owner = all.owner(state.axes(), i);
+    if (owner != 0 && owner == runtime->rank()) submit::send(*runtime, tiles.at({state.id(), i}), 0, transfer_tags + i);
+    if (runtime->rank() != 0) continue;
+    TileRegion region = all.region(state.axes(), i);
+    Tile replica;
+    if (owner != 0) {
+      replica = Tile(*runtime, region.extent, state.dtype());
+      submit::receive(*runtime, replica, owner, transfer_tags + i);
+    }
+    const Tile& tile = owner == 0 ? tiles.at({state.id(), i}) : replica;
+    visit_dtype(state.dtype(), [&]<class T>() {
+      std::vector<T> part = tile.read<T>();
+      place_block(part.data(), region, extents, values.data());
+    });
+  }
+  return values;
+}
+
+void Store::write(const Tensor& state, std::span<const double> values) {
+  if (state.info().kind != TensorInfo::Kind::state)
+    throw std::invalid_argument("[write] " + state.describe() + " is not a state of the graph");
+  if (static_cast<std::int64_t>(values.size()) != state.elements())
+    throw std::invalid_argument("[write] " + state.describe() + " has " + std::to_string(state.elements()) +
+                                " elements, got " + std::to_string(values.size()));
+  Layout all = layout();
+  for (std::int64_t i = 0; i < all.tiles(state.axes()); ++i) {
+    auto tile = tiles.find({state.id(), i});
+    if (tile == tiles.end()) continue;
+    TileRegion region = all.region(state.axes(), i);
+    visit_dtype(state.dtype(), [&]<class T>() {
+      std::vector<T> part(product(region.extent));
+      take_block(values.data(), all.extents(state.axes()), region, part.data());
+      tile->second.write(part);
+    });
+  }
+}
+
+}  // namespace tegula

@@ -1,0 +1,31 @@
+// Store: the state of a graph (parameters, moments) on this rank, shared by the programs compiled from it.
+#pragma once
+
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "framework/program/listing.hpp"
+#include "framework/runtime/runtime.hpp"
+#include "framework/tile/tile.hpp"
+
+namespace tegula {
+
+struct Store {
+  // Makes and initialises the tiles that this rank owns.
+  Store(Graph& graph, const Plan& plan, Runtime& runtime);
+
+  Layout layout(const CompileOptions& options = {}) const;
+  // See Program.
+  std::vector<double> read(const Tensor& state) const;
+  void write(const Tensor& state, std::span<const double> values);
+
+  Graph* graph;
+  Plan plan;
+  Runtime* runtime;
+  std::map<std::pair<int, std::int64_t>, Tile> tiles;  // by tensor and index of the tile
+  std::uint64_t next_sequence = 0;                     // of tasks, over all programs
+};
+
+}  // namespace tegula
