@@ -20,12 +20,16 @@ __attribute__((simd("notinbranch"))) float logf(float) noexcept;
 __attribute__((simd("notinbranch"))) float log1pf(float) noexcept;
 __attribute__((simd("notinbranch"))) float tanhf(float) noexcept;
 __attribute__((simd("notinbranch"))) float erfcf(float) noexcept;
+__attribute__((simd("notinbranch"))) float cosf(float) noexcept;
+__attribute__((simd("notinbranch"))) float sinf(float) noexcept;
 __attribute__((simd("notinbranch"))) float powf(float, float) noexcept;
 __attribute__((simd("notinbranch"))) double exp(double) noexcept;
 __attribute__((simd("notinbranch"))) double log(double) noexcept;
 __attribute__((simd("notinbranch"))) double log1p(double) noexcept;
 __attribute__((simd("notinbranch"))) double tanh(double) noexcept;
 __attribute__((simd("notinbranch"))) double erfc(double) noexcept;
+__attribute__((simd("notinbranch"))) double cos(double) noexcept;
+__attribute__((simd("notinbranch"))) double sin(double) noexcept;
 __attribute__((simd("notinbranch"))) double pow(double, double) noexcept;
 }
 #endif
@@ -199,6 +203,11 @@ TEGULA_FN Dual<T> pow(Dual<T> x, Dual<T> y) {
   Dual<T> by_x = pow(x, y.value), by_y = pow(x.value, y);
   return {by_x.value, by_x.slope + by_y.slope};
 }
+
+TEGULA_FN float cos(float x) { return ::cosf(x); }
+TEGULA_FN double cos(double x) { return ::cos(x); }
+TEGULA_FN float sin(float x) { return ::sinf(x); }
+TEGULA_FN double sin(double x) { return ::sin(x); }
 
 }  // namespace math
 

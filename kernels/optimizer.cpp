@@ -1,0 +1,57 @@
+#include "kernels/optimizer.hpp"
+
+#include "kernels/simd.hpp"
+
+namespace tegula {
+
+template <class T>
+TEGULA_CLONES static void update(Sgd::Rule<Compute<T>> rule, std::int64_t n, T* w, const T* g) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    Compute<T> wi = w[i], none = 0;
+    rule(wi, none, g[i]);
+    w[i] = T(wi);
+  }
+}
+
+template <class T>
+TEGULA_CLONES static void update(Sgd::Rule<Compute<T>> rule, std::int64_t n, T* w, T* m, const T* g) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    Compute<T> wi = w[i], mi = m[i];
+    rule(wi, mi, g[i]);
+    w[i] = T(wi);
+    m[i] = T(mi);
+  }
+}
+
+template <class T>
+TEGULA_CLONES static void update(Adam::Rule<Compute<T>> rule, std::int64_t n, T* w, T* m, T* v, const T* g) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    Compute<T> wi = w[i], mi = m[i], vi = v[i];
+    rule(wi, mi, vi, g[i]);
+    w[i] = T(wi);
+    m[i] = T(mi);
+    v[i] = T(vi);
+  }
+}
+
+template <class T>
+void Sgd::cpu(InOut<T> w, InOut<T> m, In<T> g) const {
+  const Rule<Compute<T>> rule(*this);
+  if (has(1))
+    update<T>(rule, n, w, m, g);
+  else
+    update<T>(rule, n, w, g);
+}
+
+template <class T>
+void Adam::cpu(InOut<T> w, InOut<T> m, InOut<T> v, In<T> g) const {
+  update<T>(Rule<Compute<T>>(*this), n, w, m, v, g);
+}
+
+const Register<Sgd> registered_sgd;
+const Register<Adam> registered_adam;
+
+}  // namespace tegula
