@@ -1,0 +1,163 @@
+#include "framework/runtime/job.hpp"
+
+#include <dlfcn.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <exception>
+#include <initializer_list>
+#include <stdexcept>
+#include <thread>
+
+#include "framework/runtime/runtime.hpp"
+
+namespace tegula {
+namespace detail {
+namespace {
+
+// The first number among these variables.
+int launcher_number(std::initializer_list<const char*> names, int otherwise) {
+  for (const char* name : names)
+    if (const char* value = std::getenv(name); value && *value) return std::atoi(value);
+  return otherwise;
+}
+
+int world_rank() {
+  int initialized = 0, finalized = 0, rank = launched_rank();
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  if (initialized && !finalized) MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  return rank;
+}
+
+int world_size() {
+  int initialized = 0, finalized = 0, size = 1;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  if (initialized && !finalized) MPI_Comm_size(MPI_COMM_WORLD, &size);
+  return size;
+}
+
+int no_help(const char*, const char*, bool, ...) { return 0; }
+
+// Open MPI explains every MPI_Abort in a banner that would bury our message. It prints through this pointer.
+void silence_mpi_banner() {
+  using Show = int (*)(const char*, const char*, bool, ...);
+  if (auto* show = static_cast<Show*>(dlsym(RTLD_DEFAULT, "opal_show_help"))) *show = no_help;
+}
+
+void write_line(const std::string& line) {
+  // One write, so that the lines of several ranks do not mix.
+  [[maybe_unused]] auto written = write(STDERR_FILENO, line.data(), line.size());
+}
+
+std::string what_failed(const std::exception_ptr& error) {
+  try {
+    if (error) std::rethrow_exception(error);
+    return "std::terminate was called";
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "an exception that is no std::exception";
+  }
+}
+
+[[noreturn]] void on_terminate() { fail(what_failed(std::current_exception())); }
+
+std::atomic<int> signal_caught = 0;
+
+extern "C" void on_signal(int signal) {
+  // The launcher ends the other ranks when one leaves without MPI_Finalize.
+  if (signal_caught.exchange(signal) != 0) _exit(128 + signal);
+}
+
+void handle(int signal, void (*handler)(int)) {
+  struct sigaction action = {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;
+  sigaction(signal, &action, nullptr);
+}
+
+}  // namespace
+
+void fail(const std::string& message) {
+  static std::atomic<bool> failing = false;
+  if (failing.exchange(true))
+    for (;;) pause();  // another thread is ending the process
+  const int rank = world_rank();
+  // If rank 0 failed as well, it has spoken by the end of this wait and the launcher is ending this rank.
+  if (rank != 0 && world_size() > 1) std::this_thread::sleep_for(std::chrono::seconds(1));
+  if (!message.empty()) {
+    char host[256] = "unknown host";
+    gethostname(host, sizeof host - 1);
+    write_line("tegula: rank " + std::to_string(rank) + " on " + host + ": " + message + "\n");
+  }
+  if (world_size() > 1) {
+    silence_mpi_banner();
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+  std::_Exit(1);
+}
+
+int launched_ranks_on_node() {
+  return launcher_number({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE"}, 1);
+}
+
+Job& Job::start(int argc, char** argv) {
+  static Job job(argc, argv);
+  return job;
+}
+
+const Job& Job::current() { return start(0, nullptr); }
+
+Job::Job(int argc, char** argv) {
+  int initialized = 0, threads = 0;
+  MPI_Initialized(&initialized);
+  if (!initialized) {
+    // Where ranks have few cores each, Open MPI gives the core away when it waits. Read by MPI_Init.
+    if (sysconf(_SC_NPROCESSORS_ONLN) / launched_ranks_on_node() < 4)
+      setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &threads);
+    owns_mpi_ = true;
+  }
+  MPI_Query_thread(&threads);
+  if (threads < MPI_THREAD_MULTIPLE)
+    throw std::runtime_error(
+        "this MPI gives no MPI_THREAD_MULTIPLE, which StarPU needs: use one built with it");
+  MPI_Comm_dup(MPI_COMM_WORLD, &tasks);
+  MPI_Comm_dup(MPI_COMM_WORLD, &control);
+  MPI_Comm_rank(control, &rank);
+  MPI_Comm_size(control, &size);
+  std::set_terminate(on_terminate);
+  handle(SIGINT, on_signal);
+  handle(SIGTERM, on_signal);
+  handle(SIGPIPE, SIG_IGN);
+}
+
+Job::~Job() {
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (finalized) return;
+  if (busy_)
+    fail("");  // somebody called exit(), or caught what had left the life of the Runtime: peers wait for us
+  MPI_Comm_free(&control);
+  MPI_Comm_free(&tasks);
+  if (owns_mpi_) MPI_Finalize();
+}
+
+int Job::signal_received() const { return signal_caught.load(); }
+
+void Job::complete(MPI_Request& request) const {
+  int done = 0;
+  while (MPI_Test(&request, &done, MPI_STATUS_IGNORE), !done) std::this_thread::yield();
+}
+
+}  // namespace detail
+
+int launched_rank() {
+  return detail::launcher_number({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}, 0);
+}
+
+}  // namespace tegula

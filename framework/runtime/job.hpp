@@ -1,0 +1,49 @@
+// The MPI job this process belongs to: how it begins, how it ends well, and how it ends when a rank fails.
+#pragma once
+
+#include <mpi.h>
+
+#include <chrono>
+#include <string>
+
+namespace tegula::detail {
+
+// MPI can start only once per process, so the first Runtime starts it and the exit of the process ends it.
+class Job {
+ public:
+  // Starts MPI, unless it runs already. Collective.
+  static Job& start(int argc, char** argv);
+  // The job that start() has started.
+  static const Job& current();
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+  ~Job();
+
+  int rank = 0, size = 1;
+  MPI_Comm tasks = MPI_COMM_NULL;    // for the messages of StarPU
+  MPI_Comm control = MPI_COMM_NULL;  // for ours
+
+  // While a Runtime lives, the process may not leave without telling its peers: an exit then aborts the job.
+  void set_busy(bool busy) { busy_ = busy; }
+
+  int signal_received() const;  // SIGINT, SIGTERM or 0
+
+  // Waits for `request` without keeping a core busy: ranks may share one.
+  void complete(MPI_Request& request) const;
+
+ private:
+  Job(int argc, char** argv);
+  bool owns_mpi_ = false, busy_ = false;
+};
+
+// Prints `tegula: rank R on HOST: message` (or nothing, for an empty message) and ends all ranks with exit code
+// 1. When all ranks fail alike, and most mistakes of users are of that kind, only rank 0 speaks.
+[[noreturn]] void fail(const std::string& message);
+
+// Ranks on this node, as the launcher's environment tells before MPI starts (1 without a launcher).
+int launched_ranks_on_node();
+
+// True where threads that wait for messages have no core of their own and must not poll without pause.
+void set_polite_polling(bool polite);
+
+}  // namespace tegula::detail

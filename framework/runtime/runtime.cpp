@@ -1,0 +1,303 @@
+#include "framework/runtime/runtime.hpp"
+
+#include <fmt/format.h>
+#include <malloc.h>
+#include <starpu.h>
+#include <starpu_mpi.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <numeric>
+#include <stdexcept>
+#include <vector>
+
+#include "framework/runtime/environment.hpp"
+#include "framework/runtime/job.hpp"
+#include "framework/runtime/node_share.hpp"
+#include "framework/runtime/shutdown.hpp"
+#include "framework/runtime/startup_table.hpp"
+#include "framework/runtime/task_monitor.hpp"
+
+// StarPU prints its message statistics at shutdown once they were switched on. This is how it forgets them; the
+// function is exported though not declared.
+extern "C" __attribute__((weak)) void _starpu_mpi_comm_amounts_shutdown();
+// OpenMP may be there only because oneDNN or OpenBLAS brings it.
+extern "C" __attribute__((weak)) void omp_set_num_threads(int);
+
+namespace tegula {
+namespace {
+
+std::string scheduler_names() {
+  std::vector<std::string> names;
+  for (starpu_sched_policy** policy = starpu_sched_get_predefined_policies(); *policy; ++policy)
+    names.emplace_back((*policy)->policy_name);
+  std::ranges::sort(names);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+void check_scheduler(const std::string& name) {
+  if (std::getenv("STARPU_SCHED_LIB")) return;  // the user brings schedulers of their own
+  for (starpu_sched_policy** policy = starpu_sched_get_predefined_policies(); *policy; ++policy)
+    if (name == (*policy)->policy_name) return;
+  throw std::runtime_error(
+      fmt::format("[runtime] there is no scheduler '{}'; StarPU has: {}", name, scheduler_names()));
+}
+
+// StarPU keeps its performance models in the user's home and aborts where it cannot write there.
+void provide_model_directory(detail::EnvironmentDefaults& environment) {
+  for (const char* name : {"XDG_CACHE_HOME", "STARPU_HOME", "HOME"})
+    if (const char* home = std::getenv(name)) {
+      const std::filesystem::path models = std::filesystem::path(home) / ".starpu";
+      if (access(home, W_OK) == 0 || access(models.c_str(), W_OK) == 0) return;
+      break;
+    }
+  environment.set("STARPU_PERF_MODEL_DIR",
+                  std::filesystem::temp_directory_path() / fmt::format("starpu-models-{}", getuid()));
+}
+
+// Activations are given back and asked for again in every step. malloc would return each to the kernel and
+// every first touch of a page would fault again.
+void keep_freed_memory() {
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);  // glibc's maximum
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+}
+
+// Ring of the collectives that agree() has in flight.
+struct Vote {
+  int code = 0, agreed = 0;
+  MPI_Request request = MPI_REQUEST_NULL;
+};
+constexpr std::size_t vote_lag = 8;
+
+}  // namespace
+
+struct Runtime::State {
+  explicit State(detail::Job& job_) : job(job_) {}
+  ~State() {
+    if (running) shut_down();
+  }
+
+  void start(RuntimeOptions options);
+  void shut_down();
+  void wait_for_all() const {
+    if (job.size > 1)
+      starpu_mpi_wait_for_all(job.tasks);
+    else
+      starpu_task_wait_for_all();
+  }
+
+  detail::Job& job;
+  detail::EnvironmentDefaults environment;
+  std::string scheduler;
+  int cpu_workers = 0, gpus = 0;
+  bool running = false;
+  int exceptions_at_start = std::uncaught_exceptions();
+  std::array<Vote, vote_lag> votes;
+  std::uint64_t votes_cast = 0;
+  int agreed = 0;
+};
+
+void Runtime::State::start(RuntimeOptions options) {
+  starpu_conf conf;
+  starpu_conf_init(&conf);  // takes over what the user has set in the environment
+  conf.precedence_over_environment_variables = 1;
+  conf.catch_signals = 0;
+
+  const detail::NodeShare share = detail::share_node(job);
+  const int cores = static_cast<int>(share.cores.size());
+
+  gpus = static_cast<int>(share.gpus.size());
+  if (conf.ncuda >= 0) gpus = std::min(gpus, conf.ncuda);
+  if (options.gpus >= 0) {
+    if (options.gpus > gpus)
+      throw std::runtime_error(
+          fmt::format("[runtime] rank {} was asked for {} GPUs, its share of the node is {}", job.rank,
+                      options.gpus, gpus));
+    gpus = options.gpus;
+  }
+
+  // The thread that drives messages polls: worth a core where there are several.
+  const int message_cores = job.size > 1 && cores >= 4 && !share.shared ? 1 : 0;
+  cpu_workers = options.cpu_workers >= 0 ? options.cpu_workers
+                : conf.ncpus >= 0        ? conf.ncpus
+                : share.shared           ? 1
+                                         : std::max(cores - gpus - message_cores, 1);
+  if (options.cpu_workers < -1 || cpu_workers > STARPU_MAXCPUS)
+    throw std::runtime_error(fmt::format("[runtime] cpu_workers is {}: give 0 to {}, or -1 for every core",
+                                         options.cpu_workers, STARPU_MAXCPUS));
+  if (cpu_workers == 0 && gpus == 0)
+    throw std::runtime_error(
+        fmt::format("[runtime] no CPU worker and no GPU is left for rank {}: ask for at least one "
+                    "(cpu_workers, or the variable STARPU_NCPU)",
+                    job.rank));
+
+  scheduler = !options.scheduler.empty() ? options.scheduler
+              : conf.sched_policy_name   ? conf.sched_policy_name
+              : gpus > 0                 ? "dmdas"
+                                         : "lws";
+  if (const char* name = std::getenv("STARPU_SCHED"); name && options.scheduler.empty()) scheduler = name;
+  check_scheduler(scheduler);
+
+  conf.ncpus = cpu_workers;
+  conf.ncuda = gpus;
+  conf.nopencl = conf.nhip = 0;
+  conf.sched_policy_name = scheduler.c_str();
+  conf.use_explicit_workers_cuda_gpuid = gpus > 0;
+  std::ranges::copy(share.gpus, conf.workers_cuda_gpuid);
+  // Workers take these in turn, then the message thread.
+  conf.use_explicit_workers_bindid = 1;
+  for (int i = 0; i < STARPU_NMAXWORKERS; ++i) conf.workers_bindid[i] = share.cores[i % cores];
+  const bool bound = !share.shared && cpu_workers + gpus <= cores;
+  const bool own_message_core = bound && cpu_workers + gpus < cores;
+
+  environment.set("STARPU_SILENT", "1");
+  environment.set("STARPU_CALIBRATE", "1");
+  environment.set("STARPU_WORKERS_GETBIND", "0");  // share_node() has looked at the binding
+  if (!bound) environment.set("STARPU_WORKERS_NOBIND", "1");
+  if (!own_message_core) environment.set("STARPU_MPI_NOBIND", "1");
+  if (!std::getenv("STARPU_PERF_MODEL_DIR")) provide_model_directory(environment);
+  detail::set_polite_polling(!own_message_core);
+  conf.calibrate = std::atoi(std::getenv("STARPU_CALIBRATE"));
+  keep_freed_memory();
+
+  const int failed =
+      job.size > 1 ? starpu_mpi_init_conf(nullptr, nullptr, 0, job.tasks, &conf) : starpu_init(&conf);
+  if (failed)
+    throw std::runtime_error(
+        fmt::format("[runtime] StarPU cannot start {} CPU and {} GPU workers on rank {}: {}", cpu_workers,
+                    gpus, job.rank, strerror(-failed)));
+  running = true;
+  job.set_busy(true);
+  if (job.size > 1) starpu_mpi_comm_stats_enable();
+  // A task is one thread's work; parallelism is between tasks.
+  if (omp_set_num_threads)
+    starpu_execute_on_each_worker([](void*) { omp_set_num_threads(1); }, nullptr, STARPU_CPU);
+  detail::task_monitor().check_finite = options.check_finite;
+  if (options.print_table)
+    detail::print_startup_table(job, {share.node, share.nodes, cpu_workers, gpus, scheduler});
+}
+
+void Runtime::State::shut_down() {
+  wait_for_all();
+  try {
+    detail::task_monitor().rethrow();
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "tegula: rank {}: an error that no wait() reported: {}\n", job.rank, error.what());
+  }
+  for (Vote& vote : votes)
+    if (vote.request != MPI_REQUEST_NULL) job.complete(vote.request);
+  detail::before_shutdown().run();
+  if (job.size > 1) {
+    if (!std::getenv("STARPU_MPI_STATS") && _starpu_mpi_comm_amounts_shutdown) {
+      starpu_mpi_comm_stats_disable();
+      _starpu_mpi_comm_amounts_shutdown();
+    }
+    starpu_mpi_shutdown_comm(job.tasks);
+  } else {
+    starpu_shutdown();
+  }
+  running = false;
+  job.set_busy(false);
+}
+
+Runtime::Runtime(int argc, char** argv, RuntimeOptions options) {
+  if (starpu_is_initialized()) throw std::logic_error("[runtime] a Runtime exists already: one at a time");
+  state_ = std::make_unique<State>(detail::Job::start(argc, argv));
+  state_->start(std::move(options));
+}
+
+Runtime::~Runtime() {
+  // An exception is leaving while peers wait for messages of ours that will not come: waiting for theirs would hang.
+  // Everything is left as it is, for whoever catches to report; the exit of the process then aborts the job.
+  if (state_->job.size > 1 && std::uncaught_exceptions() > state_->exceptions_at_start)
+    static_cast<void>(state_.release());
+}
+
+int Runtime::rank() const { return state_->job.rank; }
+int Runtime::size() const { return state_->job.size; }
+int Runtime::cpu_workers() const { return state_->cpu_workers; }
+int Runtime::gpus() const { return state_->gpus; }
+const std::string& Runtime::scheduler() const { return state_->scheduler; }
+
+void Runtime::wait() {
+  state_->wait_for_all();
+  detail::task_monitor().rethrow();
+}
+
+void Runtime::wait_until_pending(int tasks) {
+  starpu_task_wait_for_n_submitted(tasks);
+  detail::task_monitor().rethrow();
+}
+
+int Runtime::agree(int code) {
+  State& s = *state_;
+  if (s.job.signal_received() != 0) code = std::max(code, interrupt_code);
+  if (s.job.size == 1) return s.agreed = std::max(s.agreed, code);
+  Vote& vote = s.votes[s.votes_cast++ % vote_lag];  // the one cast `vote_lag` calls ago
+  if (vote.request != MPI_REQUEST_NULL) {
+    s.job.complete(vote.request);
+    s.agreed = std::max(s.agreed, vote.agreed);
+  }
+  vote.code = code;
+  MPI_Iallreduce(&vote.code, &vote.agreed, 1, MPI_INT, MPI_MAX, s.job.control, &vote.request);
+  return s.agreed;
+}
+
+int Runtime::signal_received() const { return state_->job.signal_received(); }
+
+std::optional<NonFinite> Runtime::first_non_finite() {
+  wait();
+  std::optional<NonFinite> mine = detail::task_monitor().take_non_finite();
+  const detail::Job& job = state_->job;
+  constexpr std::uint64_t none = UINT64_MAX;
+  std::vector<std::uint64_t> sequences(job.size);
+  const std::uint64_t sequence = mine ? mine->sequence : none;
+  MPI_Request request;
+  MPI_Iallgather(&sequence, 1, MPI_UINT64_T, sequences.data(), 1, MPI_UINT64_T, job.control, &request);
+  job.complete(request);
+  const auto first = std::ranges::min_element(sequences);
+  if (*first == none) return std::nullopt;
+  const int owner = static_cast<int>(first - sequences.begin());
+  std::array<char, 256> label = {};
+  if (owner == job.rank) mine->task.copy(label.data(), label.size() - 1);
+  MPI_Ibcast(label.data(), label.size(), MPI_CHAR, owner, job.control, &request);
+  job.complete(request);
+  return NonFinite{*first, label.data()};
+}
+
+void Runtime::sum_over_ranks(double* values, int count) {
+  MPI_Request request;
+  MPI_Iallreduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_SUM, state_->job.control, &request);
+  state_->job.complete(request);
+}
+
+void Runtime::barrier() {
+  MPI_Request request;
+  MPI_Ibarrier(state_->job.control, &request);
+  state_->job.complete(request);
+}
+
+Runtime::Traffic Runtime::traffic() const {
+  const detail::Job& job = state_->job;
+  if (job.size == 1) return {0, 0};
+  std::vector<std::size_t> sent(job.size), received(job.size);
+  starpu_mpi_comm_stats_retrieve(sent.data());
+  static_assert(sizeof(std::size_t) == sizeof(std::uint64_t));
+  MPI_Request request;
+  MPI_Ialltoall(sent.data(), 1, MPI_UINT64_T, received.data(), 1, MPI_UINT64_T, job.control, &request);
+  job.complete(request);
+  return {std::reduce(sent.begin(), sent.end()), std::reduce(received.begin(), received.end())};
+}
+
+int run(const std::function<int()>& program) {
+  try {
+    return program();
+  } catch (const std::exception& error) {
+    detail::fail(error.what());
+  }
+}
+
+}  // namespace tegula
