@@ -44,7 +44,7 @@ using Stream = CUstream_st*;  // cudaStream_t, without needing CUDA's headers
 
 enum class Access : std::uint8_t {
   read,
-  write,       // every element is overwritten
+  write,  // every element is overwritten
   read_write,
   accumulate,  // read_write where the op's accumulates() says so, else write
   scratch,     // memory for the duration of one task, owned by the worker
@@ -54,17 +54,26 @@ enum class Access : std::uint8_t {
 template <class T, Access access_mode>
 struct Operand {
   using Element = T;
-  using Pointer = std::conditional_t<access_mode == Access::read || access_mode == Access::optional, const T*, T*>;
+  using Pointer =
+      std::conditional_t<access_mode == Access::read || access_mode == Access::optional, const T*, T*>;
   static constexpr Access access = access_mode;
   Pointer pointer;
-  operator Pointer() const { return pointer; }  // NOLINT(google-explicit-constructor): is a pointer, with a role
+  operator Pointer() const {
+    return pointer;
+  }  // NOLINT(google-explicit-constructor): is a pointer, with a role
 };
-template <class T> using In = Operand<T, Access::read>;
-template <class T> using Out = Operand<T, Access::write>;
-template <class T> using InOut = Operand<T, Access::read_write>;
-template <class T> using Acc = Operand<T, Access::accumulate>;
-template <class T> using Scratch = Operand<T, Access::scratch>;
-template <class T> using Maybe = Operand<T, Access::optional>;
+template <class T>
+using In = Operand<T, Access::read>;
+template <class T>
+using Out = Operand<T, Access::write>;
+template <class T>
+using InOut = Operand<T, Access::read_write>;
+template <class T>
+using Acc = Operand<T, Access::accumulate>;
+template <class T>
+using Scratch = Operand<T, Access::scratch>;
+template <class T>
+using Maybe = Operand<T, Access::optional>;
 
 // An attribute (a double) that changes from step to step, as the learning rate does: given by name when a
 // program runs, written into the attributes at `offset`.
@@ -75,7 +84,7 @@ struct Scalar {
 
 struct OperandInfo {
   Access access;
-  bool fixed;   // true: always of type `dtype`; false: of the type the op is run for
+  bool fixed;  // true: always of type `dtype`; false: of the type the op is run for
   DType dtype;
 };
 
@@ -93,7 +102,8 @@ struct OpInfo {
 
   Kernel cpu = nullptr;
   CudaKernel cuda = nullptr;  // stays null in a build without CUDA
-  void (*reference)(const void* attributes, void* const* tiles) = nullptr;  // tiles of double (fixed types as stated)
+  void (*reference)(const void* attributes,
+                    void* const* tiles) = nullptr;  // tiles of double (fixed types as stated)
   double (*flops)(const void* attributes) = nullptr;
   std::int64_t (*extent)(const void* attributes, int operand, DType dtype) = nullptr;
   bool (*accumulates)(const void* attributes) = nullptr;
@@ -112,12 +122,15 @@ struct OpInfo {
 
 // All registered ops, in the order of their names.
 std::span<const OpInfo* const> registry();
+// The registered op of this name; throws std::invalid_argument if there is none.
+const OpInfo& find_op(std::string_view name);
 
 namespace detail {
 
 void add_to_registry(const OpInfo& info);
 
-template <class> struct Signature;
+template <class>
+struct Signature;
 template <class Op, class... A>
 struct Signature<void (Op::*)(A...) const> {
   static constexpr std::size_t size = sizeof...(A);
@@ -126,15 +139,20 @@ struct Signature<void (Op::*)(A...) const> {
 
   template <class F>
   static void call(F&& f, void* const* tiles) {
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
-      f(A{static_cast<typename A::Pointer>(tiles[I])}...);
-    }(std::make_index_sequence<sizeof...(A)>{});
+    [&]<std::size_t... I>(std::index_sequence<I...>) { f(A{static_cast<typename A::Pointer>(tiles[I])}...); }
+    (std::make_index_sequence<sizeof...(A)>{});
   }
 };
 
-template <class Op> struct DTypesOf { using type = RealTypes; };
-template <class Op> requires requires { typename Op::dtypes; }
-struct DTypesOf<Op> { using type = typename Op::dtypes; };
+template <class Op>
+struct DTypesOf {
+  using type = RealTypes;
+};
+template <class Op>
+requires requires { typename Op::dtypes; }
+struct DTypesOf<Op> {
+  using type = typename Op::dtypes;
+};
 
 // Calls f.template operator()<T>() for the type among the op's dtypes that `dtype` names.
 template <class F, class... T>
@@ -148,6 +166,14 @@ template <class Op>
 OpInfo& mutable_info();
 
 template <class Op>
+std::string name_of() {
+  if constexpr (std::is_invocable_v<decltype(Op::name)>)
+    return Op::name();
+  else
+    return std::string(Op::name);
+}
+
+template <class Op>
 OpInfo describe() {
   using DTypes = typename DTypesOf<Op>::type;
   using Single = Signature<decltype(&Op::template cpu<float>)>;
@@ -155,15 +181,16 @@ OpInfo describe() {
   static_assert(std::is_trivially_copyable_v<Op>, "attributes travel as bytes");
 
   OpInfo info;
-  if constexpr (std::is_invocable_v<decltype(Op::name)>) info.name = Op::name();
-  else info.name = Op::name;
+  info.name = name_of<Op>();
   for (std::size_t i = 0; i < Single::size; ++i)
     info.operands.push_back({Single::access[i], Single::dtype[i] == Double::dtype[i], Single::dtype[i]});
   [&]<class... T>(Types<T...>) { info.dtypes = {dtype_of<T>...}; }(DTypes{});
   if constexpr (requires { Op::scalars; }) info.scalars = Op::scalars;
   info.attributes_bytes = sizeof(Op);
-  if constexpr (requires { Op::ulps; }) info.ulps = Op::ulps;
-  else info.ulps = 16;
+  if constexpr (requires { Op::ulps; })
+    info.ulps = Op::ulps;
+  else
+    info.ulps = 16;
 
   info.cpu = [](const void* attributes, void* const* tiles, DType dtype) {
     const Op& op = *static_cast<const Op*>(attributes);
@@ -182,16 +209,22 @@ OpInfo describe() {
     return static_cast<const Op*>(attributes)->extents(dtype)[operand];
   };
   info.accumulates = [](const void* attributes) {
-    if constexpr (requires(const Op& op) { op.accumulates(); }) return static_cast<const Op*>(attributes)->accumulates();
-    else return false;
+    if constexpr (requires(const Op& op) { op.accumulates(); })
+      return static_cast<const Op*>(attributes)->accumulates();
+    else
+      return false;
   };
   info.has = [](const void* attributes, int operand) {
-    if constexpr (requires(const Op& op) { op.has(0); }) return static_cast<const Op*>(attributes)->has(operand);
-    else return true;
+    if constexpr (requires(const Op& op) { op.has(0); })
+      return static_cast<const Op*>(attributes)->has(operand);
+    else
+      return true;
   };
   info.sample = [](const void* attributes, int operand, double u) {
-    if constexpr (requires(const Op& op) { op.sample(0, 0.5); }) return static_cast<const Op*>(attributes)->sample(operand, u);
-    else return 2 * u - 1;
+    if constexpr (requires(const Op& op) { op.sample(0, 0.5); })
+      return static_cast<const Op*>(attributes)->sample(operand, u);
+    else
+      return 2 * u - 1;
   };
   info.samples = [] {
     std::vector<std::vector<std::byte>> all;
@@ -213,9 +246,11 @@ OpInfo& mutable_info() {
 
 }  // namespace detail
 
+// Found by name, so that only an op's own source files need its kernels.
 template <class Op>
 const OpInfo& op_info() {
-  return detail::mutable_info<Op>();
+  static const OpInfo& info = find_op(detail::name_of<Op>());
+  return info;
 }
 
 // Enters an op into the registry: one constant per op, in the source file of its CPU body.
@@ -228,7 +263,8 @@ struct Register {
 template <class Op>
 struct RegisterCuda {
   RegisterCuda() {
-    detail::mutable_info<Op>().cuda = [](const void* attributes, void* const* tiles, DType dtype, Stream stream) {
+    detail::mutable_info<Op>().cuda = [](const void* attributes, void* const* tiles, DType dtype,
+                                         Stream stream) {
       const Op& op = *static_cast<const Op*>(attributes);
       using DTypes = typename detail::DTypesOf<Op>::type;
       detail::dispatch(DTypes{}, detail::mutable_info<Op>().name, dtype, [&]<class T>() {
