@@ -40,6 +40,7 @@ template <int stride, class C, class T>
 TEGULA_CLONES void sum_columns(const Conv2dShape& s, const C* columns, C beta, T* x) {
   const int out_h = s.out_h(), out_w = s.out_w();
   const int down = stride > 0 ? stride : s.stride_h, right = stride > 0 ? stride : s.stride_w;
+  const unsigned limit = out_w * right;
   const std::int64_t pixels = s.pixels();
   for (int c = 0; c < s.c_in; ++c, columns += s.kernel_h * s.kernel_w * pixels)
     for (int row = 0; row < s.h; ++row, x += s.w)
@@ -52,8 +53,8 @@ TEGULA_CLONES void sum_columns(const Conv2dShape& s, const C* columns, C beta, T
             const C* from = columns + (i * s.kernel_w + j) * pixels + std::int64_t{r} * out_w;
 #pragma omp simd
             for (int l = 0; l < block; ++l) {
-              const int x_l = begin + l + s.pad_w - j, col = x_l / right;
-              sum[l] += x_l >= 0 && x_l % right == 0 && col < out_w ? from[col] : C(0);
+              const int col = begin + l + s.pad_w - j;
+              sum[l] += unsigned(col) < limit && col % right == 0 ? from[col / right] : C(0);
             }
           }
         }
@@ -67,9 +68,12 @@ TEGULA_CLONES void sum_columns(const Conv2dShape& s, const C* columns, C beta, T
 // Calls f with the stride as a constant where it is a usual one.
 template <class F>
 void with_stride(const Conv2dShape& s, F f) {
-  if (s.stride_h == 1 && s.stride_w == 1) f(std::integral_constant<int, 1>{});
-  else if (s.stride_h == 2 && s.stride_w == 2) f(std::integral_constant<int, 2>{});
-  else f(std::integral_constant<int, 0>{});
+  if (s.stride_h == 1 && s.stride_w == 1)
+    f(std::integral_constant<int, 1>{});
+  else if (s.stride_h == 2 && s.stride_w == 2)
+    f(std::integral_constant<int, 2>{});
+  else
+    f(std::integral_constant<int, 0>{});
 }
 
 template <class C, class T>
@@ -126,10 +130,12 @@ void Conv2d::cpu(In<T> x, In<T> filters, Maybe<T> bias, Acc<T> y, Scratch<T> mem
     const C* columns = columns_of(*this, x + i * x_image, work);
     T* out = y + i * y_image;
     C* product = work.y;
-    if constexpr (std::is_same_v<C, T>) product = out;
-    else if (beta != 0) convert(y_image, out, product);
-    matrix_product(false, false, c_out, pixels(), patch(), C(1), wide_filters, patch(), columns, pixels(), C(beta),
-                   product, pixels());
+    if constexpr (std::is_same_v<C, T>)
+      product = out;
+    else if (beta != 0)
+      convert(y_image, out, product);
+    matrix_product(false, false, c_out, pixels(), patch(), C(1), wide_filters, patch(), columns, pixels(),
+                   C(beta), product, pixels());
     if (std::is_same_v<C, T> && !has_bias && activation == Activation::identity) continue;
     with_activation(activation, [&](auto f) { finish(f, c_out, pixels(), product, bias.pointer, out); });
   }
@@ -143,8 +149,8 @@ void Conv2dInputGrad::cpu(In<T> filters, In<T> dy, Acc<T> dx, Scratch<T> memory)
   const C* wide_filters = widen(filters_size(), filters.pointer, work.filters);
   for (std::int64_t i = 0; i < n; ++i) {
     const C* wide_dy = widen(y_image, dy + i * y_image, work.y);
-    matrix_product(true, false, patch(), pixels(), c_out, C(1), wide_filters, patch(), wide_dy, pixels(), C(0),
-                   work.columns, pixels());
+    matrix_product(true, false, patch(), pixels(), c_out, C(1), wide_filters, patch(), wide_dy, pixels(),
+                   C(0), work.columns, pixels());
     with_stride(*this, [&](auto stride) {
       sum_columns<stride()>(*this, work.columns, C(beta), dx.pointer + i * x_image);
     });
@@ -156,17 +162,25 @@ void Conv2dWeightGrad::cpu(In<T> x, In<T> dy, Acc<T> dfilters, Scratch<T> memory
   using C = Compute<T>;
   const Work<T> work(*this, memory);
   const std::int64_t x_image = std::int64_t{c_in} * h * w, y_image = c_out * pixels();
-  C* sum = work.filters;  // (patch, c_out): the products are faster than with it transposed
+  // The products are fast where the longer side of the sum lies along its rows.
+  const bool transposed = patch() < c_out;
+  C* sum = work.filters;
   std::fill_n(sum, filters_size(), C(0));
   for (std::int64_t i = 0; i < n; ++i) {
     const C* columns = columns_of(*this, x + i * x_image, work);
     const C* wide_dy = widen(y_image, dy + i * y_image, work.y);
-    matrix_product(false, true, patch(), c_out, pixels(), C(1), columns, pixels(), wide_dy, pixels(), C(1), sum, c_out);
+    if (transposed)
+      matrix_product(false, true, patch(), c_out, pixels(), C(1), columns, pixels(), wide_dy, pixels(), C(1),
+                     sum, c_out);
+    else
+      matrix_product(false, true, c_out, patch(), pixels(), C(1), wide_dy, pixels(), columns, pixels(), C(1),
+                     sum, patch());
   }
   for (std::int64_t o = 0; o < c_out; ++o)
     for (std::int64_t q = 0; q < patch(); ++q) {
+      const C total = sum[transposed ? q * c_out + o : o * patch() + q];
       T& out = dfilters[o * patch() + q];
-      out = T(beta == 0 ? sum[q * c_out + o] : sum[q * c_out + o] + C(beta) * C(out));
+      out = T(beta == 0 ? total : total + C(beta) * C(out));
     }
 }
 

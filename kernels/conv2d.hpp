@@ -54,11 +54,11 @@ struct Conv2dShape {
       }
   }
   static std::vector<Conv2dShape> shapes() {
-    return {{1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0},     {2, 3, 5, 7, 4, 3, 3, 1, 1, 1, 1},
-            {1, 2, 9, 20, 3, 1, 1, 1, 1, 0, 0},    {3, 2, 8, 19, 5, 3, 2, 2, 3, 1, 0},
-            {2, 1, 11, 6, 3, 5, 5, 2, 2, 2, 2},    {0, 2, 4, 4, 2, 3, 3, 1, 1, 1, 1},
-            {1, 4, 33, 18, 2, 4, 4, 1, 1, 2, 2},   {2, 2, 6, 6, 2, 3, 3, 3, 2, 0, 3},
-            {4, 1, 28, 28, 32, 3, 3, 1, 1, 1, 1},  {4, 32, 14, 14, 64, 3, 3, 1, 1, 1, 1}};
+    return {{1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0},    {2, 3, 5, 7, 4, 3, 3, 1, 1, 1, 1},
+            {1, 2, 9, 20, 3, 1, 1, 1, 1, 0, 0},   {3, 2, 8, 19, 5, 3, 2, 2, 3, 1, 0},
+            {2, 1, 11, 6, 3, 5, 5, 2, 2, 2, 2},   {0, 2, 4, 4, 2, 3, 3, 1, 1, 1, 1},
+            {1, 4, 33, 18, 2, 4, 4, 1, 1, 2, 2},  {2, 2, 6, 6, 2, 3, 3, 3, 2, 0, 3},
+            {4, 1, 28, 28, 32, 3, 3, 1, 1, 1, 1}, {4, 32, 14, 14, 64, 3, 3, 1, 1, 1, 1}};
   }
 };
 
@@ -86,7 +86,8 @@ struct Conv2d : Conv2dShape {
   void reference(In<double> x, In<double> filters, Maybe<double> bias, Acc<double> y, Scratch<double>) const {
     for (std::int64_t i = 0; i < y_size(); ++i)
       y[i] = (beta == 0 ? 0 : beta * y[i]) + (has_bias ? bias[i / pixels() % c_out] : 0);
-    for_each_product([&](auto in_x, auto in_filters, auto in_y) { y[in_y] += x[in_x] * filters[in_filters]; });
+    for_each_product(
+        [&](auto in_x, auto in_filters, auto in_y) { y[in_y] += x[in_x] * filters[in_filters]; });
     with_activation(activation, [&](auto f) {
       for (std::int64_t i = 0; i < y_size(); ++i) y[i] = f.value(y[i]);
     });
@@ -117,7 +118,8 @@ struct Conv2dInputGrad : Conv2dShape {
 
   void reference(In<double> filters, In<double> dy, Acc<double> dx, Scratch<double>) const {
     for (std::int64_t i = 0; i < x_size(); ++i) dx[i] = beta == 0 ? 0 : beta * dx[i];
-    for_each_product([&](auto in_x, auto in_filters, auto in_y) { dx[in_x] += filters[in_filters] * dy[in_y]; });
+    for_each_product(
+        [&](auto in_x, auto in_filters, auto in_y) { dx[in_x] += filters[in_filters] * dy[in_y]; });
   }
   template <class T>
   void cpu(In<T> filters, In<T> dy, Acc<T> dx, Scratch<T> work) const;
@@ -145,7 +147,8 @@ struct Conv2dWeightGrad : Conv2dShape {
 
   void reference(In<double> x, In<double> dy, Acc<double> dfilters, Scratch<double>) const {
     for (std::int64_t i = 0; i < filters_size(); ++i) dfilters[i] = beta == 0 ? 0 : beta * dfilters[i];
-    for_each_product([&](auto in_x, auto in_filters, auto in_y) { dfilters[in_filters] += x[in_x] * dy[in_y]; });
+    for_each_product(
+        [&](auto in_x, auto in_filters, auto in_y) { dfilters[in_filters] += x[in_x] * dy[in_y]; });
   }
   template <class T>
   void cpu(In<T> x, In<T> dy, Acc<T> dfilters, Scratch<T> work) const;
