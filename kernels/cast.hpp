@@ -30,7 +30,7 @@ using CastSources = Types<float, double, bf16, std::int32_t, std::uint8_t>;
 // bf16 is made by way of float: what lies beyond float's digits is rounded twice.
 template <class T, class S>
 TEGULA_FN T cast_to(S x) {
-  return static_cast<T>(static_cast<Compute<T>>(x));
+  return round_to<T>(static_cast<Compute<T>>(x));
 }
 
 }  // namespace tegula

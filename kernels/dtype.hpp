@@ -45,10 +45,14 @@ inline constexpr DType f32 = DType::f32, f64 = DType::f64, i32 = DType::i32, u8 
 
 template <class T>
 inline constexpr DType dtype_of = [] {
-  if constexpr (std::is_same_v<T, float>) return DType::f32;
-  else if constexpr (std::is_same_v<T, double>) return DType::f64;
-  else if constexpr (std::is_same_v<T, bf16>) return DType::bf16;
-  else if constexpr (std::is_same_v<T, std::int32_t>) return DType::i32;
+  if constexpr (std::is_same_v<T, float>)
+    return DType::f32;
+  else if constexpr (std::is_same_v<T, double>)
+    return DType::f64;
+  else if constexpr (std::is_same_v<T, bf16>)
+    return DType::bf16;
+  else if constexpr (std::is_same_v<T, std::int32_t>)
+    return DType::i32;
   else {
     static_assert(std::is_same_v<T, std::uint8_t>, "not an element type of tiles");
     return DType::u8;
@@ -59,6 +63,10 @@ inline constexpr DType dtype_of = [] {
 template <class T>
 using Compute = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
+// x as an element of type T. (bf16(x) written in a simd loop is a temporary whose address is taken: no vector code.)
+template <class T>
+TEGULA_FN T round_to(Compute<T> x) { return static_cast<T>(x); }
+
 template <class... T>
 struct Types {};
 using RealTypes = Types<float, double, bf16>;
@@ -67,22 +75,31 @@ using RealTypes = Types<float, double, bf16>;
 template <class F>
 decltype(auto) visit_dtype(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::f32: return f.template operator()<float>();
-    case DType::f64: return f.template operator()<double>();
-    case DType::bf16: return f.template operator()<bf16>();
-    case DType::i32: return f.template operator()<std::int32_t>();
-    case DType::u8: return f.template operator()<std::uint8_t>();
+    case DType::f32:
+      return f.template operator()<float>();
+    case DType::f64:
+      return f.template operator()<double>();
+    case DType::bf16:
+      return f.template operator()<bf16>();
+    case DType::i32:
+      return f.template operator()<std::int32_t>();
+    case DType::u8:
+      return f.template operator()<std::uint8_t>();
   }
   throw std::logic_error("visit_dtype: not a dtype");
 }
 
 constexpr std::size_t size_of(DType dtype) {
   switch (dtype) {
-    case DType::f64: return 8;
+    case DType::f64:
+      return 8;
     case DType::f32:
-    case DType::i32: return 4;
-    case DType::bf16: return 2;
-    case DType::u8: return 1;
+    case DType::i32:
+      return 4;
+    case DType::bf16:
+      return 2;
+    case DType::u8:
+      return 1;
   }
   return 0;
 }

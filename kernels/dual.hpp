@@ -19,17 +19,15 @@ __attribute__((simd("notinbranch"))) float expf(float) noexcept;
 __attribute__((simd("notinbranch"))) float logf(float) noexcept;
 __attribute__((simd("notinbranch"))) float log1pf(float) noexcept;
 __attribute__((simd("notinbranch"))) float tanhf(float) noexcept;
-__attribute__((simd("notinbranch"))) float erfcf(float) noexcept;
+__attribute__((simd("notinbranch"))) float erff(float) noexcept;
 __attribute__((simd("notinbranch"))) float cosf(float) noexcept;
-__attribute__((simd("notinbranch"))) float sinf(float) noexcept;
 __attribute__((simd("notinbranch"))) float powf(float, float) noexcept;
 __attribute__((simd("notinbranch"))) double exp(double) noexcept;
 __attribute__((simd("notinbranch"))) double log(double) noexcept;
 __attribute__((simd("notinbranch"))) double log1p(double) noexcept;
 __attribute__((simd("notinbranch"))) double tanh(double) noexcept;
-__attribute__((simd("notinbranch"))) double erfc(double) noexcept;
+__attribute__((simd("notinbranch"))) double erf(double) noexcept;
 __attribute__((simd("notinbranch"))) double cos(double) noexcept;
-__attribute__((simd("notinbranch"))) double sin(double) noexcept;
 __attribute__((simd("notinbranch"))) double pow(double, double) noexcept;
 }
 #endif
@@ -177,12 +175,12 @@ TEGULA_FN Dual<T> sigmoid(Dual<T> x) {
   return {y, y * (1 - y) * x.slope};
 }
 
-TEGULA_FN float erfc(float x) { return ::erfcf(x); }
-TEGULA_FN double erfc(double x) { return ::erfc(x); }
+TEGULA_FN float erf(float x) { return ::erff(x); }
+TEGULA_FN double erf(double x) { return ::erf(x); }
 template <class T>
-TEGULA_FN Dual<T> erfc(Dual<T> x) {
+TEGULA_FN Dual<T> erf(Dual<T> x) {
   constexpr Real<T> two_over_sqrt_pi = 1.1283791670955126;
-  return {erfc(x.value), -two_over_sqrt_pi * exp(-(x.value * x.value)) * x.slope};
+  return {erf(x.value), two_over_sqrt_pi * exp(-(x.value * x.value)) * x.slope};
 }
 
 TEGULA_FN float pow(float x, float y) { return ::powf(x, y); }
@@ -206,8 +204,6 @@ TEGULA_FN Dual<T> pow(Dual<T> x, Dual<T> y) {
 
 TEGULA_FN float cos(float x) { return ::cosf(x); }
 TEGULA_FN double cos(double x) { return ::cos(x); }
-TEGULA_FN float sin(float x) { return ::sinf(x); }
-TEGULA_FN double sin(double x) { return ::sin(x); }
 
 }  // namespace math
 

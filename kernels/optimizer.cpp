@@ -10,7 +10,7 @@ TEGULA_CLONES static void update(Sgd::Rule<Compute<T>> rule, std::int64_t n, T* 
   for (std::int64_t i = 0; i < n; ++i) {
     Compute<T> wi = w[i], none = 0;
     rule(wi, none, g[i]);
-    w[i] = T(wi);
+    w[i] = round_to<T>(wi);
   }
 }
 
@@ -20,8 +20,8 @@ TEGULA_CLONES static void update(Sgd::Rule<Compute<T>> rule, std::int64_t n, T* 
   for (std::int64_t i = 0; i < n; ++i) {
     Compute<T> wi = w[i], mi = m[i];
     rule(wi, mi, g[i]);
-    w[i] = T(wi);
-    m[i] = T(mi);
+    w[i] = round_to<T>(wi);
+    m[i] = round_to<T>(mi);
   }
 }
 
@@ -31,9 +31,9 @@ TEGULA_CLONES static void update(Adam::Rule<Compute<T>> rule, std::int64_t n, T*
   for (std::int64_t i = 0; i < n; ++i) {
     Compute<T> wi = w[i], mi = m[i], vi = v[i];
     rule(wi, mi, vi, g[i]);
-    w[i] = T(wi);
-    m[i] = T(mi);
-    v[i] = T(vi);
+    w[i] = round_to<T>(wi);
+    m[i] = round_to<T>(mi);
+    v[i] = round_to<T>(vi);
   }
 }
 

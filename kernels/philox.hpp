@@ -7,8 +7,8 @@
 // and the element gets word element % 4 of the answer. Nothing is mixed or hashed: other questions have other counters or keys.
 // From a word w, all dtypes alike:
 //   uniform  u = (w >> 8) 2^-24, in [0, 1)
-//   normal   elements 2p and 2p + 1 are r cos(a) and r sin(a) (Box and Muller 1958), where, of their words,
-//            r = sqrt(-2 log(1 - u[2p])) and a = 2 pi u[2p + 1]
+//   normal   elements 2p and 2p + 1 are r cos(2 pi t) and r cos(2 pi (t - 1/4)) = r sin(2 pi t) (Box and Muller 1958), where
+//            r = sqrt(-2 log(1 - u[2p])) and t = u[2p + 1]
 // tests/kernels/random.py says the same in numpy.
 #pragma once
 

@@ -11,7 +11,7 @@ namespace detail {
 template <class To, class From>
 TEGULA_CLONES static void convert(const From* from, To* to, std::int64_t n) {
 #pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) to[i] = To(from[i]);
+  for (std::int64_t i = 0; i < n; ++i) to[i] = round_to<To>(from[i]);
 }
 
 using Extents = std::span<const std::int32_t>;
@@ -44,7 +44,7 @@ static void gather(Extents extent, const std::array<std::int32_t, max_rank>& str
     else if (step == 0)
       std::fill_n(to, run, C(*from));
     else
-      for (std::int64_t i = 0; i < run; ++i) to[i] = C(from[i * step]);
+      for (std::int64_t i = 0; i < run; ++i) to[i] = from[i * step];
     to += run;
     n -= run;
     index[inner] += run;

@@ -48,7 +48,9 @@ void for_values(const RandomStream& random, const TileInTensor& tile, Make make,
 
 template <class T>
 auto store_to(T* y) {
-  return [y](std::int64_t i, std::int64_t n, const Compute<T>* v) { std::copy_n(v, n, y + i); };
+  return [y](std::int64_t begin, std::int64_t n, const Compute<T>* v) {
+    for (std::int64_t i = 0; i < n; ++i) y[begin + i] = round_to<T>(v[i]);
+  };
 }
 
 }  // namespace
@@ -98,7 +100,7 @@ void Dropout::cpu(In<T> x, Out<T> y) const {
     v1 = factor<C>(w1);
   };
   for_values<C>(random, tile, make, [=](std::int64_t begin, std::int64_t n, const C* v) {
-    for (std::int64_t i = 0; i < n; ++i) y[begin + i] = T(C(x[begin + i]) * v[i]);
+    for (std::int64_t i = 0; i < n; ++i) y[begin + i] = round_to<T>(C(x[begin + i]) * v[i]);
   });
 }
 
