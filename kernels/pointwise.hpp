@@ -171,14 +171,14 @@ struct Relu {  // with slope 0 at 0
   }
 };
 
-struct Gelu {  // x Phi(x), Phi the normal distribution; erfc keeps the digits of Phi(x) for large negative x
+struct Gelu {  // x Phi(x), Phi the normal distribution
   static constexpr std::string_view name = "gelu";
   static constexpr int arity = 1;
   static constexpr double flops = 14;
   template <class T>
   TEGULA_FN T value(T x) const {
     constexpr Real<T> sqrt_half = 0.70710678118654752;
-    return x / 2 * math::erfc(-sqrt_half * x);
+    return x / 2 * (1 + math::erf(sqrt_half * x));
   }
 };
 
