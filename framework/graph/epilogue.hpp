@@ -27,7 +27,8 @@ std::optional<Activation> find(const Semantics* semantics) {
     });
   return found;
 }
-template <class F> using Plain = F;
+template <class F>
+using Plain = F;
 }  // namespace detail_
 
 // The activation that `user` is.

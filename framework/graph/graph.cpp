@@ -95,7 +95,8 @@ Tensor Graph::add(TensorInfo info) {
 
 Tensor Graph::input(std::string name, DType dtype, Axes axes) {
   if (find(name)) throw std::invalid_argument("[input] the name \"" + name + "\" is taken");
-  return add({.name = std::move(name), .dtype = dtype, .axes = std::move(axes), .kind = TensorInfo::Kind::input});
+  return add(
+      {.name = std::move(name), .dtype = dtype, .axes = std::move(axes), .kind = TensorInfo::Kind::input});
 }
 
 Tensor Graph::state(std::string name, DType dtype, Axes axes, Initializer initializer) {

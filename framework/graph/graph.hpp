@@ -76,7 +76,11 @@ struct Initializer {
 };
 
 struct TensorInfo {
-  enum class Kind : std::uint8_t { input, state, value };  // bound per step, kept between steps, made by a node
+  enum class Kind : std::uint8_t {
+    input,
+    state,
+    value
+  };  // bound per step, kept between steps, made by a node
   std::string name;
   DType dtype;
   Axes axes;
@@ -93,7 +97,10 @@ struct Node {
   std::vector<Tensor> inputs, outputs;
   std::string scope;  // of the layer that made it, for traces and messages
 
-  template <class A> const A& as() const { return *std::any_cast<A>(&attributes); }
+  template <class A>
+  const A& as() const {
+    return *std::any_cast<A>(&attributes);
+  }
 };
 
 // One task as a kernel sees it.

@@ -39,7 +39,8 @@ Tensor mean(const Tensor& x);
 Tensor softmax(const Tensor& x);  // over the last axis
 // -log softmax(logits)[target] for each row: logits (rows..., classes), target (rows...) i32 -> (rows...).
 Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& target);
-Tensor one_hot(const Tensor& target, const Axis& classes, DType dtype);  // (rows...) i32 -> (rows..., classes)
+Tensor one_hot(const Tensor& target, const Axis& classes,
+               DType dtype);  // (rows...) i32 -> (rows..., classes)
 
 Tensor cast(const Tensor& x, DType dtype);
 Tensor permute(const Tensor& x, const Axes& order);
@@ -71,6 +72,7 @@ struct AdamOptions {
   bool decoupled = true;  // weight decay apart from the gradient: AdamW
 };
 void sgd(const Tensor& w, const Tensor& momentum, const Tensor& gradient, const SgdOptions& options);
-void adam(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& gradient, const AdamOptions& options);
+void adam(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& gradient,
+          const AdamOptions& options);
 
 }  // namespace tegula

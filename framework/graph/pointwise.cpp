@@ -13,7 +13,8 @@ Axes detail::broadcast_axes(std::string_view op, std::span<const Tensor> inputs)
     for (const Tensor& x : inputs) text += " " + x.describe() + (&x == &inputs.back() ? "" : ",");
     throw std::invalid_argument(text);
   };
-  const Tensor& widest = *std::ranges::max_element(inputs, {}, [](const Tensor& x) { return x.axes().size(); });
+  const Tensor& widest =
+      *std::ranges::max_element(inputs, {}, [](const Tensor& x) { return x.axes().size(); });
   Graph& graph = widest.graph();
   for (const Tensor& x : inputs) {
     if (x.dtype() != widest.dtype()) fail("the inputs differ in dtype (cast() one of them)");
@@ -21,14 +22,16 @@ Axes detail::broadcast_axes(std::string_view op, std::span<const Tensor> inputs)
     for (std::size_t i = 0; i < x.axes().size(); ++i) {
       if (widest.has(x.axes()[i])) continue;
       if (!equal_rank || x.has(widest.axes()[i]))
-        fail("axis " + x.axes()[i].name() + " is in one input only (use one Axis for both, or broadcast_to())");
+        fail("axis " + x.axes()[i].name() +
+             " is in one input only (use one Axis for both, or broadcast_to())");
       graph.join(x.axes()[i], widest.axes()[i], op);
     }
   }
   return widest.axes();
 }
 
-std::vector<std::int64_t> detail::broadcast_strides(const TileRange& range, const Axes& output, const Axes& input) {
+std::vector<std::int64_t> detail::broadcast_strides(const TileRange& range, const Axes& output,
+                                                    const Axes& input) {
   std::vector<std::int64_t> strides(output.size(), 0);
   std::int64_t stride = 1;
   for (auto axis = input.rbegin(); axis != input.rend(); ++axis) {
@@ -56,11 +59,14 @@ Tensor broadcast_to(const Tensor& x, const Axes& axes) {
                                   " is not among the target's axes");
   static const Semantics semantics{
       .name = "broadcast",
-      .task = [](const Node& node, const TileRange& range) {
-        const Axes& to = node.outputs[0].axes();
-        return TaskSpec::of(Pointwise<pointwise::Identity>{{}, {range.extents(to), {detail::broadcast_strides(range, to, node.inputs[0].axes())}}},
-                            node.outputs[0].dtype());
-      },
+      .task =
+          [](const Node& node, const TileRange& range) {
+            const Axes& to = node.outputs[0].axes();
+            return TaskSpec::of(
+                Pointwise<pointwise::Identity>{
+                    {}, {range.extents(to), {detail::broadcast_strides(range, to, node.inputs[0].axes())}}},
+                node.outputs[0].dtype());
+          },
       .gradient = [](const Node& node, std::span<const Tensor> dy) -> std::vector<Tensor> {
         return {detail::reduce_to(node.inputs[0], broadcast_to(dy[0], node.outputs[0].axes()))};
       }};

@@ -41,15 +41,18 @@ struct PointwiseSemantics {
   static std::vector<Tensor> gradient(const Node& node, std::span<const Tensor> outputs) {
     return [&]<int... i>(std::integer_sequence<int, i...>) {
       return std::vector<Tensor>{by_input<i>(node, outputs[0])...};
-    }(std::make_integer_sequence<int, F::arity>{});
+    }
+    (std::make_integer_sequence<int, F::arity>{});
   }
 
   template <int i>
   static Tensor by_input(const Node& node, Tensor dy) {
     const F& f = node.as<F>();
     const Tensor &x = node.inputs[i], &y = node.outputs[0];
-    if (std::optional<double> constant = pointwise::constant_slope(f, i); constant == 0.0) return {};
-    else if (x.axes().size() < y.axes().size()) dy = broadcast_to(dy, y.axes());  // so that the sum counts
+    if (std::optional<double> constant = pointwise::constant_slope(f, i); constant == 0.0)
+      return {};
+    else if (x.axes().size() < y.axes().size())
+      dy = broadcast_to(dy, y.axes());  // so that the sum counts
     return reduce_to(x, times_slope<i>(node, dy));
   }
 
@@ -58,18 +61,22 @@ struct PointwiseSemantics {
     const F& f = node.as<F>();
     if (std::optional<double> constant = pointwise::constant_slope(f, i))
       return *constant == 1 ? dy : apply(pointwise::Scale{*constant}, dy);
-    constexpr bool linear_in_last = derivative_order<F> > 0 && i == F::arity - 1;
-    if constexpr (linear_in_last) return apply_to<F::arity - 1>(f, node, dy);
-    else if constexpr (pointwise::has_output_slope<F>) return apply(pointwise::OutputSlope<F>{f}, node.outputs[0], dy);
-    else if constexpr (derivative_order<F> < 2) return apply_to<F::arity>(pointwise::Slope<F, i>{f}, node, dy);
-    else throw std::invalid_argument("[" + pointwise::name_of<F>() + "] has no third derivative");
+    constexpr bool linear_in_last = derivative_order < F >> 0 && i == F::arity - 1;
+    if constexpr (linear_in_last)
+      return apply_to<F::arity - 1>(f, node, dy);
+    else if constexpr (pointwise::has_output_slope<F>)
+      return apply(pointwise::OutputSlope<F>{f}, node.outputs[0], dy);
+    else if constexpr (derivative_order<F> < 2)
+      return apply_to<F::arity>(pointwise::Slope<F, i>{f}, node, dy);
+    else
+      throw std::invalid_argument("[" + pointwise::name_of<F>() + "] has no third derivative");
   }
 
   // g of the node's first n inputs and dy.
   template <int n, class G>
   static Tensor apply_to(const G& g, const Node& node, const Tensor& dy) {
-    return [&]<std::size_t... k>(std::index_sequence<k...>) { return apply(g, node.inputs[k]..., dy); }(
-        std::make_index_sequence<n>{});
+    return [&]<std::size_t... k>(std::index_sequence<k...>) { return apply(g, node.inputs[k]..., dy); }
+    (std::make_index_sequence<n>{});
   }
 
   static const Semantics& semantics() {

@@ -9,8 +9,8 @@ namespace tegula {
 
 Plan& Plan::tile(const Axis& axis, std::int64_t size) {
   if (size < 1)
-    throw std::invalid_argument("[plan] the tile size of axis " + axis.name() + " is " + std::to_string(size) +
-                                "; it must be at least 1");
+    throw std::invalid_argument("[plan] the tile size of axis " + axis.name() + " is " +
+                                std::to_string(size) + "; it must be at least 1");
   tiles_[axis.id()] = size;
   groups_.erase(axis.id());  // a group chosen for other tiles
   return *this;
@@ -18,8 +18,8 @@ Plan& Plan::tile(const Axis& axis, std::int64_t size) {
 
 Plan& Plan::group(const Axis& axis, int tiles) {
   if (tiles < 1)
-    throw std::invalid_argument("[plan] the group size of axis " + axis.name() + " is " + std::to_string(tiles) +
-                                "; it must be at least 1");
+    throw std::invalid_argument("[plan] the group size of axis " + axis.name() + " is " +
+                                std::to_string(tiles) + "; it must be at least 1");
   groups_[axis.id()] = tiles;
   return *this;
 }
@@ -40,7 +40,8 @@ Plan& Plan::shard(const Axis& axis, const std::string& dimension) {
     std::string known;
     for (const auto& [name, size] : mesh_) known += (known.empty() ? "" : ", ") + name;
     throw std::invalid_argument("[plan] axis " + axis.name() + " is to be sharded along \"" + dimension +
-                                "\", but the mesh has " + (known.empty() ? "no dimensions" : "only " + known));
+                                "\", but the mesh has " +
+                                (known.empty() ? "no dimensions" : "only " + known));
   }
   shards_[axis.id()] = static_cast<int>(place - mesh_.begin());
   return *this;

@@ -23,7 +23,8 @@ void fuse_epilogues(std::vector<Node>& nodes, const Layout& layout, const std::v
     for (const Tensor& x : nodes[i].inputs)
       if (x)
         for (const Axis& axis : x.axes())
-          if (!nodes[i].outputs[0].has(axis) && std::ranges::find(summed, axis) == summed.end()) summed.push_back(axis);
+          if (!nodes[i].outputs[0].has(axis) && std::ranges::find(summed, axis) == summed.end())
+            summed.push_back(axis);
     if (layout.tiles(summed) > layout.group_size(summed)) continue;  // an epilogue needs the whole sum
 
     std::size_t at = i;  // where the fused node goes: after everything that it reads

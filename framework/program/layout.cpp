@@ -23,8 +23,8 @@ Layout::Layout(Graph& graph, const Plan& plan, int ranks, const CompileOptions& 
                                 " ranks; start as many ranks or change the mesh");
   for (const Axis& axis : graph.axes())
     if (extent(axis) < 1)
-      throw std::invalid_argument("[compile] axis " + axis.name() + " has extent " + std::to_string(extent(axis)) +
-                                  "; a program needs at least 1");
+      throw std::invalid_argument("[compile] axis " + axis.name() + " has extent " +
+                                  std::to_string(extent(axis)) + "; a program needs at least 1");
 }
 
 std::int64_t Layout::extent(const Axis& axis) const {
@@ -39,7 +39,9 @@ std::vector<std::int64_t> Layout::extents(const Axes& axes) const {
   return all;
 }
 
-std::int64_t Layout::tile_size(const Axis& axis) const { return std::min(plan_.tile_size(axis), extent(axis)); }
+std::int64_t Layout::tile_size(const Axis& axis) const {
+  return std::min(plan_.tile_size(axis), extent(axis));
+}
 
 std::int64_t Layout::tiles(const Axis& axis) const {
   std::int64_t size = tile_size(axis);

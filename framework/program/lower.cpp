@@ -12,8 +12,8 @@
 namespace tegula {
 
 std::int64_t Buffer::bytes() const {
-  return std::accumulate(region.extent.begin(), region.extent.end(), static_cast<std::int64_t>(size_of(dtype)),
-                         std::multiplies<>());
+  return std::accumulate(region.extent.begin(), region.extent.end(),
+                         static_cast<std::int64_t>(size_of(dtype)), std::multiplies<>());
 }
 
 namespace {
@@ -25,8 +25,9 @@ std::vector<Node> live_nodes(const Graph& graph, const CompileOptions& options) 
   std::vector<Node> live;
   for (std::size_t i = graph.nodes().size(); i-- > 0;) {
     const Node& node = graph.nodes()[i];
-    bool wanted = node.outputs.empty() ? options.updates
-                                       : std::ranges::any_of(node.outputs, [&](const Tensor& y) { return needed[y.id()]; });
+    bool wanted = node.outputs.empty()
+                      ? options.updates
+                      : std::ranges::any_of(node.outputs, [&](const Tensor& y) { return needed[y.id()]; });
     if (!wanted) continue;
     for (const Tensor& x : node.inputs)
       if (x) needed[x.id()] = 1;
@@ -50,7 +51,8 @@ std::vector<Node> expand(Graph& graph, std::vector<Node> nodes, const Layout& la
     }
     std::string op(node.semantics->name);
     if (!node.semantics->expand)
-      throw std::invalid_argument("[" + op + "] needs axis " + cut[0].name() + " in one tile, but the plan cuts its extent " +
+      throw std::invalid_argument("[" + op + "] needs axis " + cut[0].name() +
+                                  " in one tile, but the plan cuts its extent " +
                                   std::to_string(layout.extent(cut[0])) + " into tiles of " +
                                   std::to_string(layout.tile_size(cut[0])) + "; leave the axis whole");
     auto first = static_cast<int>(graph.nodes().size());
@@ -105,7 +107,8 @@ class Tuple final : public TileRange {
 
 class Lowering {
  public:
-  Lowering(const Layout& layout, int rank, Listing& listing) : layout_(layout), rank_(rank), listing_(listing) {}
+  Lowering(const Layout& layout, int rank, Listing& listing)
+      : layout_(layout), rank_(rank), listing_(listing) {}
 
   void node(int index);
   void output(const Tensor& tensor);
@@ -179,9 +182,11 @@ void Lowering::read(Value& value, int rank) {
 void Lowering::write(Value& value, int rank) {
   value.home = rank;
   value.delivered.clear();
-  if (rank != rank_) value.buffer = -1;
+  if (rank != rank_)
+    value.buffer = -1;
   else if (value.buffer < 0)
-    value.buffer = add_buffer(value, value.info->kind == TensorInfo::Kind::state ? Buffer::Kind::state : Buffer::Kind::value);
+    value.buffer = add_buffer(
+        value, value.info->kind == TensorInfo::Kind::state ? Buffer::Kind::state : Buffer::Kind::value);
 }
 
 void Lowering::emit(int index, const Tuple& tuple, std::span<Value* const> operands) {
@@ -209,7 +214,8 @@ void Lowering::one_task(int index, Tuple& tuple, int rank, std::span<Value* cons
 // left += right, in that order, where less has to travel.
 void Lowering::combine(int index, Combine how, Value& left, Value& right, Value& into) {
   int owner = layout_.owner(into.info->axes, into.tile);
-  Value &kept = right.home == owner && left.home != owner ? right : left, &read_one = &kept == &left ? right : left;
+  Value &kept = right.home == owner && left.home != owner ? right : left,
+        &read_one = &kept == &left ? right : left;
   int rank = kept.home;
   read(read_one, rank);
   if (rank == rank_) {
@@ -371,7 +377,8 @@ Listing lower(Graph& graph, const Plan& plan, int rank, int ranks, const Compile
     if (tensor.info().kind != TensorInfo::Kind::state) continue;
     for (std::int64_t tile = 0; tile < layout.tiles(tensor.axes()); ++tile) {
       if (layout.owner(tensor.axes(), tile) != rank) continue;
-      Buffer buffer{Buffer::Kind::state, id, static_cast<int>(tile), tensor.dtype(), layout.region(tensor.axes(), tile)};
+      Buffer buffer{Buffer::Kind::state, id, static_cast<int>(tile), tensor.dtype(),
+                    layout.region(tensor.axes(), tile)};
       listing.state_bytes += buffer.bytes();
     }
   }

@@ -28,7 +28,8 @@ struct Result::State {
     if (runtime->rank() != 0) throw std::logic_error("[result] outputs are on rank 0 only");
     auto place = outputs.find(tensor.id());
     if (place == outputs.end())
-      throw std::logic_error("[result] " + tensor.describe() + " is not an output; name it in CompileOptions::outputs");
+      throw std::logic_error("[result] " + tensor.describe() +
+                             " is not an output; name it in CompileOptions::outputs");
     return place->second;
   }
 };
@@ -44,7 +45,8 @@ std::vector<double> Result::values(const Tensor& tensor) const {
   const State::Output& output = state_->find(tensor);
   std::unique_lock lock(state_->mutex);
   // Woken now and then to see whether an error has ended the tasks that would have written the output.
-  while (!state_->arrived.wait_for(lock, std::chrono::milliseconds(20), [&] { return output.missing_tiles == 0; })) {
+  while (!state_->arrived.wait_for(lock, std::chrono::milliseconds(20),
+                                   [&] { return output.missing_tiles == 0; })) {
     lock.unlock();
     state_->runtime->wait_until_pending(INT_MAX);
     lock.lock();
@@ -54,7 +56,8 @@ std::vector<double> Result::values(const Tensor& tensor) const {
 
 double Result::value(const Tensor& tensor) const {
   std::vector<double> all = values(tensor);
-  if (all.size() != 1) throw std::logic_error("[result] " + tensor.describe() + " is not a scalar; use values()");
+  if (all.size() != 1)
+    throw std::logic_error("[result] " + tensor.describe() + " is not a scalar; use values()");
   return all[0];
 }
 
@@ -92,7 +95,8 @@ void Program::State::prepare() {
   }
   for (std::size_t i = 0; i < tiles.size(); ++i) {
     const Buffer& buffer = listing.buffers[i];
-    operands.push_back(buffer.kind == Buffer::Kind::state ? &store->tiles.at({buffer.tensor, buffer.tile}) : &tiles[i]);
+    operands.push_back(buffer.kind == Buffer::Kind::state ? &store->tiles.at({buffer.tensor, buffer.tile})
+                                                          : &tiles[i]);
   }
   for (const Node& node : listing.nodes) labels.push_back(node.scope + std::string(node.semantics->name));
   for (const Instruction& instruction : listing.instructions) {
@@ -136,8 +140,9 @@ Program& Program::bind(const Tensor& input, std::vector<T> values) {
   std::vector<std::int64_t> extents = state_->store->layout(state_->options).extents(input.axes());
   std::int64_t elements = product(extents);
   if (input.dtype() != dtype_of<T> || static_cast<std::int64_t>(values.size()) != elements)
-    throw std::invalid_argument("[bind] " + input.describe() + " takes " + std::to_string(elements) + " values of its dtype, got " +
-                                std::to_string(values.size()) + " of " + std::string(name_of(dtype_of<T>)));
+    throw std::invalid_argument("[bind] " + input.describe() + " takes " + std::to_string(elements) +
+                                " values of its dtype, got " + std::to_string(values.size()) + " of " +
+                                std::string(name_of(dtype_of<T>)));
   auto shared = std::make_shared<const std::vector<T>>(std::move(values));
   return bind(input, [shared, extents](const TileRegion& region, void* data) {
     take_block(shared->data(), extents, region, static_cast<T*>(data));
@@ -169,8 +174,8 @@ Result Program::run(const Scalars& scalars) {
     for (const auto& [given, value] : scalars)
       if (given == name) return value;
     if (name == "step") return static_cast<double>(s.runs);
-    throw std::invalid_argument("[run] the scalar \"" + std::string(name) + "\" is missing: run({{\"" + std::string(name) +
-                                "\", value}})");
+    throw std::invalid_argument("[run] the scalar \"" + std::string(name) + "\" is missing: run({{\"" +
+                                std::string(name) + "\", value}})");
   };
 
   std::uint64_t sequence = s.store->next_sequence;
@@ -192,7 +197,8 @@ Result Program::run(const Scalars& scalars) {
         if (filler == s.fillers.end())
           throw std::invalid_argument("[run] the input " + s.store->graph->tensor(buffer.tensor).describe() +
                                       " is not bound");
-        submit::fill(s.tile(instruction), [write = filler->second, region = buffer.region](void* data) { write(region, data); },
+        submit::fill(s.tile(instruction),
+                     [write = filler->second, region = buffer.region](void* data) { write(region, data); },
                      {.priority = instruction.priority});
         break;
       }
@@ -202,8 +208,12 @@ Result Program::run(const Scalars& scalars) {
       case Instruction::Kind::receive:
         submit::receive(runtime, s.tile(instruction), instruction.peer, instruction.tag);
         break;
-      case Instruction::Kind::fetch: s.fetch(instruction, result.state_); break;
-      case Instruction::Kind::drop: submit::drop(s.tile(instruction)); break;
+      case Instruction::Kind::fetch:
+        s.fetch(instruction, result.state_);
+        break;
+      case Instruction::Kind::drop:
+        submit::drop(s.tile(instruction));
+        break;
     }
   }
   return result;
@@ -220,7 +230,9 @@ Program Program::sibling(const CompileOptions& options) const {
 }
 
 std::vector<double> Program::read(const Tensor& state) const { return state_->store->read(state); }
-void Program::write(const Tensor& state, std::span<const double> values) { state_->store->write(state, values); }
+void Program::write(const Tensor& state, std::span<const double> values) {
+  state_->store->write(state, values);
+}
 const Listing& Program::listing() const { return state_->listing; }
 
 std::string Program::report() const {
@@ -228,17 +240,18 @@ std::string Program::report() const {
   const Listing& l = state_->listing;
   constexpr int columns = 6;
   std::vector<double> all(static_cast<std::size_t>(runtime.size()) * columns, 0);
-  double mine[columns] = {static_cast<double>(l.tasks),          l.flops,
-                          static_cast<double>(l.sent_bytes),     static_cast<double>(l.received_bytes),
-                          static_cast<double>(l.state_bytes),    static_cast<double>(l.peak_bytes)};
+  double mine[columns] = {static_cast<double>(l.tasks),       l.flops,
+                          static_cast<double>(l.sent_bytes),  static_cast<double>(l.received_bytes),
+                          static_cast<double>(l.state_bytes), static_cast<double>(l.peak_bytes)};
   std::copy_n(mine, columns, all.begin() + static_cast<std::ptrdiff_t>(runtime.rank()) * columns);
   runtime.sum_over_ranks(all.data(), static_cast<int>(all.size()));
-  std::string text = "rank    tasks      Gflop    sent MB  received MB   state MB    peak MB   (per step, predicted)\n";
+  std::string text =
+      "rank    tasks      Gflop    sent MB  received MB   state MB    peak MB   (per step, predicted)\n";
   for (int rank = 0; rank < runtime.size(); ++rank) {
     const double* row = all.data() + static_cast<std::ptrdiff_t>(rank) * columns;
     char line[128];
-    std::snprintf(line, sizeof line, "%4d %8.0f %10.3f %10.3f %12.3f %10.3f %10.3f\n", rank, row[0], row[1] * 1e-9,
-                  row[2] * 1e-6, row[3] * 1e-6, row[4] * 1e-6, row[5] * 1e-6);
+    std::snprintf(line, sizeof line, "%4d %8.0f %10.3f %10.3f %12.3f %10.3f %10.3f\n", rank, row[0],
+                  row[1] * 1e-9, row[2] * 1e-6, row[3] * 1e-6, row[4] * 1e-6, row[5] * 1e-6);
     text += line;
   }
   return text;

@@ -13,17 +13,19 @@ namespace {
 // Tags of messages outside steps: above those of any program.
 constexpr std::int64_t transfer_tags = std::int64_t{1} << 40;
 
-void initialize(const Tile& tile, const TensorInfo& info, int tensor, const RandomRegion& region, std::uint64_t seed) {
-  const Initializer& start = info.initializer;
-  auto submit = [&](const auto& op) {
-    const Tile* list[] = {&tile};
-    submit::task(op_info<std::decay_t<decltype(op)>>(), info.dtype, &op, list);
-  };
-  (void)tensor;
-  (void)region;
-  (void)seed;
-  (void)start;
-  (void)submit;
+void initialize(Tile& tile, const Tensor& tensor, const std::vector<std::int64_t>& extents,
+                const TileRegion& region) {
+  const Initializer& start = tensor.info().initializer;
+  RandomStream stream{tensor.graph().seed(), static_cast<std::uint64_t>(tensor.id()), 0};
+  if (start.kind == Initializer::Kind::uniform) {
+    submit::op(Uniform{start.a, start.b, stream, {region.extent, region.begin, extents}}, tile);
+  } else if (start.kind == Initializer::Kind::normal) {
+    submit::op(Normal{start.a, start.b, stream, {region.extent, region.begin, extents}}, tile);
+  } else {
+    visit_dtype(tensor.dtype(), [&]<class T>() {
+      tile.write(std::vector<T>(static_cast<std::size_t>(tile.elements()), static_cast<T>(start.a)));
+    });
+  }
 }
 
 }  // namespace
@@ -37,7 +39,7 @@ Store::Store(Graph& g, const Plan& p, Runtime& r) : graph(&g), plan(p), runtime(
       if (all.owner(tensor.axes(), i) != r.rank()) continue;
       TileRegion region = all.region(tensor.axes(), i);
       Tile& tile = tiles.emplace(std::pair(id, i), Tile(r, region.extent, tensor.dtype())).first->second;
-      initialize(tile, tensor.info(), id, all.extents(tensor.axes()), region, g.seed());
+      initialize(tile, tensor, all.extents(tensor.axes()), region);
     }
   }
 }
@@ -52,7 +54,8 @@ std::vector<double> Store::read(const Tensor& state) const {
   std::vector<double> values(runtime->rank() == 0 ? product(extents) : 0);
   for (std::int64_t i = 0; i < all.tiles(state.axes()); ++i) {
     int owner = all.owner(state.axes(), i);
-    if (owner != 0 && owner == runtime->rank()) submit::send(*runtime, tiles.at({state.id(), i}), 0, transfer_tags + i);
+    if (owner != 0 && owner == runtime->rank())
+      submit::send(*runtime, tiles.at({state.id(), i}), 0, transfer_tags + i);
     if (runtime->rank() != 0) continue;
     TileRegion region = all.region(state.axes(), i);
     Tile replica;

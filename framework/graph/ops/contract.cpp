@@ -95,7 +95,8 @@ bool absorb_into_contraction(Node& node, const Node& user) {
     node.inputs[2] = bias;
   } else if (auto activation = epilogue::activation(user)) {
     options = {*activation, true};
-  } else if (auto slope = epilogue::slope(user); slope && user.inputs[1] == c && user.inputs[0].axes() == c.axes()) {
+  } else if (auto slope = epilogue::slope(user);
+             slope && user.inputs[1] == c && user.inputs[0].axes() == c.axes()) {
     if (node.inputs[2]) return false;
     options = {*slope, true};
     node.inputs[3] = user.inputs[0];
@@ -120,7 +121,8 @@ Tensor contract(const Tensor& a, const Tensor& b, const Axes& output) {
   if (a.dtype() != b.dtype()) throw std::invalid_argument("[contract] dtypes differ: " + operands);
   for (const Axis& axis : output)
     if (!a.has(axis) && !b.has(axis))
-      throw std::invalid_argument("[contract] the output's axis " + axis.name() + " is in neither " + operands);
+      throw std::invalid_argument("[contract] the output's axis " + axis.name() + " is in neither " +
+                                  operands);
   for (const Tensor* x : {&a, &b})
     for (const Axis& axis : x->axes())
       if (!contains(output, axis) && !(a.has(axis) && b.has(axis)))
@@ -129,8 +131,9 @@ Tensor contract(const Tensor& a, const Tensor& b, const Axes& output) {
   if (Roles roles(a.axes(), b.axes(), output); !roles.fits) {
     // The output may want b's part first: then b is the left operand.
     if (!Roles(b.axes(), a.axes(), output).fits)
-      throw std::invalid_argument("[contract] the axes of " + operands +
-                                  " are not (batch..., rows..., columns...) up to a transposition; permute() one");
+      throw std::invalid_argument(
+          "[contract] the axes of " + operands +
+          " are not (batch..., rows..., columns...) up to a transposition; permute() one");
     return contract(b, a, output);
   }
   return a.graph().emit(semantics, Contraction{}, {a, b, {}, {}}, {{a.dtype(), output}})[0];
@@ -138,9 +141,11 @@ Tensor contract(const Tensor& a, const Tensor& b, const Axes& output) {
 
 Tensor matmul(const Tensor& x, const Tensor& w) {
   if (x.axes().empty() || w.axes().size() != 2)
-    throw std::invalid_argument("[matmul] takes (..., k) and (k, n), got " + x.describe() + " and " + w.describe());
+    throw std::invalid_argument("[matmul] takes (..., k) and (k, n), got " + x.describe() + " and " +
+                                w.describe());
   if (x.axes().back().extent() != w.axes()[0].extent())
-    throw std::invalid_argument("[matmul] inner axes differ: x is " + x.describe() + ", w is " + w.describe());
+    throw std::invalid_argument("[matmul] inner axes differ: x is " + x.describe() + ", w is " +
+                                w.describe());
   x.graph().join(x.axes().back(), w.axes()[0], "matmul");
   Axes output(x.axes().begin(), x.axes().end() - 1);
   output.push_back(w.axes()[1]);

@@ -20,9 +20,9 @@ struct Convolution {
 Conv2dShape shape(const Node& node, const TileRange& range, const Tensor& x, const Tensor& weight) {
   Window window = node.as<Convolution>().window;
   auto extent = [&](const Tensor& tensor, int i) { return static_cast<int>(range.extent(tensor.axes()[i])); };
-  return {extent(x, 0),      extent(x, 1),      extent(x, 2),  extent(x, 3),  extent(weight, 0),
-          extent(weight, 2), extent(weight, 3), window.stride, window.stride, window.padding,
-          window.padding};
+  return {extent(x, 0),      extent(x, 1),      extent(x, 2),      extent(x, 3),
+          extent(weight, 0), extent(weight, 2), extent(weight, 3), window.stride,
+          window.stride,     window.padding,    window.padding};
 }
 
 float beta(const TileRange& range) { return range.first() ? 0 : 1; }
@@ -32,7 +32,8 @@ Axes spatial(const Node& node) {
   Axes all;
   for (const auto* tensors : {&node.inputs, &node.outputs})
     for (const Tensor& tensor : *tensors)
-      if (tensor && tensor.axes().size() == 4) all.insert(all.end(), tensor.axes().begin() + 2, tensor.axes().end());
+      if (tensor && tensor.axes().size() == 4)
+        all.insert(all.end(), tensor.axes().begin() + 2, tensor.axes().end());
   return all;
 }
 
@@ -60,17 +61,20 @@ bool absorb_into_convolution(Node& node, const Node& user) {
 
 const Semantics forward_semantics{
     .name = "conv2d",
-    .task = [](const Node& node, const TileRange& range) {
-      const Tensor& y = node.outputs[0];
-      Conv2d op{shape(node, range, node.inputs[0], node.inputs[1]), beta(range), range.last() && node.inputs[2],
-                range.last() ? node.as<Convolution>().activation : Activation::identity};
-      return TaskSpec::of(op, y.dtype());
-    },
+    .task =
+        [](const Node& node, const TileRange& range) {
+          const Tensor& y = node.outputs[0];
+          Conv2d op{shape(node, range, node.inputs[0], node.inputs[1]), beta(range),
+                    range.last() && node.inputs[2],
+                    range.last() ? node.as<Convolution>().activation : Activation::identity};
+          return TaskSpec::of(op, y.dtype());
+        },
     .gradient = [](const Node& node, std::span<const Tensor> outputs) -> std::vector<Tensor> {
       const Tensor &x = node.inputs[0], &weight = node.inputs[1];
       const auto& options = node.as<Convolution>();
       Tensor dy = broadcast_to(outputs[0], node.outputs[0].axes());
-      return {input_gradient(options, weight, dy, x.axes()), weight_gradient(options, x, dy, weight.axes()), {}};
+      return {
+          input_gradient(options, weight, dy, x.axes()), weight_gradient(options, x, dy, weight.axes()), {}};
     },
     .whole = spatial,
     .absorb = absorb_into_convolution,
@@ -85,10 +89,11 @@ const Semantics forward_semantics{
 
 const Semantics input_gradient_semantics{
     .name = "conv2d_input_grad",
-    .task = [](const Node& node, const TileRange& range) {
-      const Tensor &weight = node.inputs[0], &dx = node.outputs[0];
-      return TaskSpec::of(Conv2dInputGrad{shape(node, range, dx, weight), beta(range)}, dx.dtype());
-    },
+    .task =
+        [](const Node& node, const TileRange& range) {
+          const Tensor &weight = node.inputs[0], &dx = node.outputs[0];
+          return TaskSpec::of(Conv2dInputGrad{shape(node, range, dx, weight), beta(range)}, dx.dtype());
+        },
     .gradient = [](const Node& node, std::span<const Tensor> outputs) -> std::vector<Tensor> {
       const Tensor &weight = node.inputs[0], &dy = node.inputs[1];
       const auto& options = node.as<Convolution>();
@@ -99,10 +104,11 @@ const Semantics input_gradient_semantics{
 
 const Semantics weight_gradient_semantics{
     .name = "conv2d_weight_grad",
-    .task = [](const Node& node, const TileRange& range) {
-      const Tensor &x = node.inputs[0], &dweight = node.outputs[0];
-      return TaskSpec::of(Conv2dWeightGrad{shape(node, range, x, dweight), beta(range)}, x.dtype());
-    },
+    .task =
+        [](const Node& node, const TileRange& range) {
+          const Tensor &x = node.inputs[0], &dweight = node.outputs[0];
+          return TaskSpec::of(Conv2dWeightGrad{shape(node, range, x, dweight), beta(range)}, x.dtype());
+        },
     .gradient = [](const Node& node, std::span<const Tensor> outputs) -> std::vector<Tensor> {
       const Tensor &x = node.inputs[0], &dy = node.inputs[1];
       const auto& options = node.as<Convolution>();
@@ -115,10 +121,12 @@ Tensor forward(const Convolution& options, const Tensor& x, const Tensor& weight
   return x.graph().emit(forward_semantics, Convolution{options.window}, {x, weight, {}}, {{x.dtype(), y}})[0];
 }
 Tensor input_gradient(const Convolution& options, const Tensor& weight, const Tensor& dy, const Axes& x) {
-  return dy.graph().emit(input_gradient_semantics, Convolution{options.window}, {weight, dy}, {{dy.dtype(), x}})[0];
+  return dy.graph().emit(input_gradient_semantics, Convolution{options.window}, {weight, dy},
+                         {{dy.dtype(), x}})[0];
 }
 Tensor weight_gradient(const Convolution& options, const Tensor& x, const Tensor& dy, const Axes& weight) {
-  return x.graph().emit(weight_gradient_semantics, Convolution{options.window}, {x, dy}, {{x.dtype(), weight}})[0];
+  return x.graph().emit(weight_gradient_semantics, Convolution{options.window}, {x, dy},
+                        {{x.dtype(), weight}})[0];
 }
 
 }  // namespace
@@ -126,8 +134,8 @@ Tensor weight_gradient(const Convolution& options, const Tensor& x, const Tensor
 Tensor conv2d(const Tensor& x, const Tensor& weight, Window window) {
   std::string operands = x.describe() + " and " + weight.describe();
   if (x.axes().size() != 4 || weight.axes().size() != 4 || x.dtype() != weight.dtype())
-    throw std::invalid_argument("[conv2d] takes (n, c_in, h, w) and (c_out, c_in, kernel_h, kernel_w) of one dtype, got " +
-                                operands);
+    throw std::invalid_argument(
+        "[conv2d] takes (n, c_in, h, w) and (c_out, c_in, kernel_h, kernel_w) of one dtype, got " + operands);
   if (window.stride < 1 || window.padding < 0)
     throw std::invalid_argument("[conv2d] stride must be at least 1 and padding at least 0, got " +
                                 std::to_string(window.stride) + " and " + std::to_string(window.padding));
@@ -136,7 +144,8 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, Window window) {
   Axes y{x.axes()[0], weight.axes()[0]};
   for (int i : {2, 3}) {
     std::int64_t room = x.axes()[i].extent() + 2 * window.padding - weight.axes()[i].extent();
-    if (room < 0) throw std::invalid_argument("[conv2d] the kernel is larger than the padded image: " + operands);
+    if (room < 0)
+      throw std::invalid_argument("[conv2d] the kernel is larger than the padded image: " + operands);
     y.push_back(graph.axis(graph.scope() + (i == 2 ? "out_h" : "out_w"), room / window.stride + 1));
   }
   return forward({window}, x, weight, y);

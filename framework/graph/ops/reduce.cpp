@@ -29,12 +29,14 @@ Axes missing(const Tensor& x, const Tensor& y) {
 Tensor divide_by_count(const Tensor& x, const Axes& axes) {
   static const Semantics semantics{
       .name = "divide_by_count",
-      .task = [](const Node& node, const TileRange& range) {
-        const Axes& all = node.outputs[0].axes();
-        Pointwise<pointwise::Scale> op{{1 / count_along(node.as<Axes>(), range)},
-                                       {range.extents(all), {detail::broadcast_strides(range, all, all)}}};
-        return TaskSpec::of(op, node.outputs[0].dtype());
-      },
+      .task =
+          [](const Node& node, const TileRange& range) {
+            const Axes& all = node.outputs[0].axes();
+            Pointwise<pointwise::Scale> op{
+                {1 / count_along(node.as<Axes>(), range)},
+                {range.extents(all), {detail::broadcast_strides(range, all, all)}}};
+            return TaskSpec::of(op, node.outputs[0].dtype());
+          },
       .gradient = [](const Node& node, std::span<const Tensor> dy) -> std::vector<Tensor> {
         return {divide_by_count(dy[0], node.as<Axes>())};
       }};
@@ -61,9 +63,12 @@ TaskSpec reduce_task(const Node& node, const TileRange& range) {
 std::vector<Tensor> reduce_gradient(const Node& node, std::span<const Tensor> outputs) {
   const Tensor &x = node.inputs[0], &y = node.outputs[0], &dy = outputs[0];
   switch (node.as<Kind>()) {
-    case Kind::sum: return {dy};  // constant along the reduced axes
-    case Kind::mean: return {divide_by_count(dy, missing(x, y))};
-    case Kind::log_sum_exp: return {apply(pointwise::ExpMinus{}, x, y) * dy};
+    case Kind::sum:
+      return {dy};  // constant along the reduced axes
+    case Kind::mean:
+      return {divide_by_count(dy, missing(x, y))};
+    case Kind::log_sum_exp:
+      return {apply(pointwise::ExpMinus{}, x, y) * dy};
     case Kind::max: {
       Tensor is_max = apply(pointwise::Equal{}, x, y);
       return {is_max * (broadcast_to(dy, y.axes()) / sum(is_max, missing(x, y)))};
@@ -74,9 +79,12 @@ std::vector<Tensor> reduce_gradient(const Node& node, std::span<const Tensor> ou
 
 Combine reduce_combine(const Node& node) {
   switch (node.as<Kind>()) {
-    case Kind::max: return Combine::max;
-    case Kind::log_sum_exp: return Combine::log_sum_exp;
-    default: return Combine::sum;
+    case Kind::max:
+      return Combine::max;
+    case Kind::log_sum_exp:
+      return Combine::log_sum_exp;
+    default:
+      return Combine::sum;
   }
 }
 
@@ -96,7 +104,8 @@ Tensor reduce(const Tensor& x, const Axes& axes, Kind kind, std::string_view nam
   Axes kept;
   for (const Axis& axis : axes)
     if (!x.has(axis))
-      throw std::invalid_argument("[" + std::string(name) + "] axis " + axis.name() + " is not in " + x.describe());
+      throw std::invalid_argument("[" + std::string(name) + "] axis " + axis.name() + " is not in " +
+                                  x.describe());
   for (const Axis& axis : x.axes())
     if (std::ranges::find(axes, axis) == axes.end()) kept.push_back(axis);
   if (kept.size() == x.axes().size()) return x;
@@ -108,7 +117,9 @@ Tensor reduce(const Tensor& x, const Axes& axes, Kind kind, std::string_view nam
 Tensor sum(const Tensor& x, const Axes& axes) { return reduce(x, axes, Kind::sum, "sum"); }
 Tensor mean(const Tensor& x, const Axes& axes) { return reduce(x, axes, Kind::mean, "mean"); }
 Tensor max(const Tensor& x, const Axes& axes) { return reduce(x, axes, Kind::max, "max"); }
-Tensor log_sum_exp(const Tensor& x, const Axes& axes) { return reduce(x, axes, Kind::log_sum_exp, "log_sum_exp"); }
+Tensor log_sum_exp(const Tensor& x, const Axes& axes) {
+  return reduce(x, axes, Kind::log_sum_exp, "log_sum_exp");
+}
 Tensor sum(const Tensor& x) { return sum(x, Axes(x.axes())); }
 Tensor mean(const Tensor& x) { return mean(x, Axes(x.axes())); }
 

@@ -58,7 +58,8 @@ const Semantics semantics{
 }  // namespace
 
 Tensor softmax(const Tensor& x) {
-  if (x.axes().empty()) throw std::invalid_argument("[softmax] needs an axis, got the scalar " + x.describe());
+  if (x.axes().empty())
+    throw std::invalid_argument("[softmax] needs an axis, got the scalar " + x.describe());
   return x.graph().emit(semantics, {}, {x}, {{x.dtype(), x.axes()}})[0];
 }
 
