@@ -59,10 +59,16 @@ TEGULA_FN C finite_or_zero(C max) {
 }
 
 struct Plus {
-  template <class C> TEGULA_FN C operator()(C a, C b) const { return a + b; }
+  template <class C>
+  TEGULA_FN C operator()(C a, C b) const {
+    return a + b;
+  }
 };
 struct Maximum {  // NaN where either is NaN, unlike std::max
-  template <class C> TEGULA_FN C operator()(C a, C b) const { return b > a || b != b ? b : a; }
+  template <class C>
+  TEGULA_FN C operator()(C a, C b) const {
+    return b > a || b != b ? b : a;
+  }
 };
 
 template <class C, class T>
