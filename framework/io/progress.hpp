@@ -10,6 +10,16 @@
 
 namespace tegula::io {
 
+class Stopwatch {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
 class Progress {
  public:
   // `quiet` prints nothing at all: for every rank but the first. `unit` is what a step consumes.

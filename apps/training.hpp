@@ -1,0 +1,200 @@
+// What training programs share: their common options, programs for batches of any size, losses that arrive behind the
+// steps.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <csignal>
+#include <deque>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numbers>
+#include <stdexcept>
+#include <string>
+#include <tegula/tegula.hpp>
+#include <utility>
+#include <vector>
+
+#include "framework/io/run_folder.hpp"
+
+namespace tegula::apps {
+
+// Options that every training program has.
+struct TrainingOptions {
+  std::int64_t epochs = 8, steps = -1, batch = 256, seed = 1, workers = -1;
+  double lr = 0.1;
+  std::string schedule = "cosine", out, scheduler;
+  io::NamedNumbers tile, mesh;
+  bool print_plan = false;
+
+  void add_to(io::Options& options) {
+    options.add("epochs", &epochs, "passes over the training set")->check(io::at_least(0));
+    options.add("steps", &steps, "train so many steps, whatever --epochs says (-1: do not)")
+        ->check(io::at_least(-1));
+    options.add("batch", &batch, "samples per step")->check(io::at_least(1));
+    options.add("seed", &seed, "of initial weights and of the order of samples")->check(io::at_least(0));
+    options.add("lr", &lr, "learning rate to begin with");
+    options.add("schedule", &schedule, "of the learning rate")->check(CLI::IsMember({"constant", "cosine"}));
+    options.add("out", &out, "folder for the results (default: runs/NAME-DATE)")->type_name("DIR");
+    options.add("tile", &tile, "tile size of an axis, such as batch=64");
+    options.add("mesh", &mesh, "extent of a mesh dimension; data=N shards the batch");
+    options.add("workers", &workers, "CPU workers per rank (-1: all cores)")->check(io::at_least(-1));
+    options.add("scheduler", &scheduler, "StarPU's scheduling policy (default: as fits the machine)");
+    options.add("print-plan", &print_plan, "print tiles, tasks, bytes and memory before training");
+  }
+
+  RuntimeOptions runtime() const {
+    return {.cpu_workers = static_cast<int>(workers), .scheduler = scheduler, .check_finite = true};
+  }
+
+  std::int64_t total_steps(std::int64_t samples) const {
+    return steps >= 0 ? steps : epochs * ((samples + batch - 1) / batch);
+  }
+
+  // With "cosine", half a cosine from lr down to 0 (Loshchilov and Hutter, SGDR, 2017).
+  double learning_rate(std::int64_t step, std::int64_t of) const {
+    if (schedule == "constant") return lr;
+    return lr * (1 + std::cos(std::numbers::pi * static_cast<double>(step) / static_cast<double>(of))) / 2;
+  }
+
+  // Cuts and places the graph as --tile and --mesh say, and by Plan::automatic where they do not.
+  Plan plan(Graph& graph, const Runtime& runtime, const Axis& batch_axis) const {
+    Plan plan = Plan::automatic(graph, runtime);
+    if (!mesh.empty()) {
+      plan.mesh({mesh.begin(), mesh.end()});
+      for (const auto& [name, size] : mesh)
+        if (name == "data") plan.shard(batch_axis, name);
+    }
+    for (const auto& [name, size] : tile) {
+      auto axis = graph.find_axis(name);
+      if (!axis)
+        throw std::invalid_argument(fmt::format("--tile {}={}: no such axis; {}", name, size, axes(graph)));
+      plan.tile(*axis, size);
+    }
+    return plan;
+  }
+
+ private:
+  static std::string axes(Graph& graph) {
+    std::string text = "the axes are";
+    for (const Axis& axis : graph.axes()) text += " " + axis.name();
+    return text;
+  }
+};
+
+// Programs on one state that differ in the size of the batch, for the last batch of an epoch is smaller.
+class BatchPrograms {
+ public:
+  // `full` was compiled with `options` for the whole of `batch`.
+  BatchPrograms(Program full, Axis batch, CompileOptions options)
+      : batch_(batch), options_(std::move(options)) {
+    programs_.emplace(batch.extent(), std::move(full));
+  }
+
+  std::int64_t full_size() const { return batch_.extent(); }
+  Program& full() { return programs_.at(full_size()); }
+  Program& of(std::int64_t size) {
+    auto place = programs_.find(size);
+    if (place == programs_.end()) {
+      options_.extents = {{batch_, size}};
+      place = programs_.emplace(size, full().sibling(options_)).first;
+    }
+    return place->second;
+  }
+
+ private:
+  Axis batch_;
+  CompileOptions options_;
+  std::map<std::int64_t, Program> programs_;
+};
+
+struct Step {
+  std::int64_t number, epoch, samples;
+};
+
+// Steps are submitted ahead of their losses, so that no worker waits for the reader of a loss. This keeps the losses in
+// flight, and reports those that have arrived to progress line and metrics.jsonl. Every rank calls it alike.
+class LossQueue {
+ public:
+  LossQueue(Runtime& runtime, const Tensor& loss, io::Progress& progress, io::RunFolder& folder)
+      : runtime_(runtime), loss_(loss), progress_(progress), folder_(folder) {}
+
+  // Takes the result of a run just submitted. Returns whether to go on: not after a signal to any rank, nor after a loss
+  // that is not finite.
+  bool push(const Step& step, Result result) {
+    pending_.emplace_back(step, std::move(result));
+    report(max_pending);
+    return runtime_.agree(non_finite_.empty() ? 0 : Runtime::failure_code) == 0;
+  }
+
+  // Collective: waits for the losses in flight. Returns, on rank 0, the mean over all samples since the last call. Throws
+  // std::runtime_error on all ranks if a loss was not finite.
+  double drain() {
+    report(0);
+    double failed = non_finite_.empty() ? 0 : 1;
+    runtime_.sum_over_ranks(&failed, 1);
+    if (failed > 0) {
+      const auto first = runtime_.first_non_finite();
+      throw std::runtime_error(
+          fmt::format("{}; the first op with a non-finite output was {}; a lower --lr may help", non_finite_,
+                      first ? first->task : "not found"));
+    }
+    return std::exchange(sum_, 0) / static_cast<double>(std::exchange(samples_, 0));
+  }
+
+ private:
+  static constexpr std::size_t max_pending = 16;  // more runs than a program keeps in flight
+
+  void report(std::size_t keep) {
+    if (runtime_.rank() != 0) pending_.clear();
+    for (; !pending_.empty() && (pending_.size() > keep || pending_.front().second.ready());
+         pending_.pop_front()) {
+      const Step& step = pending_.front().first;
+      const double loss = pending_.front().second.value(loss_);
+      if (!std::isfinite(loss) && non_finite_.empty())
+        non_finite_ = fmt::format("the loss of step {} is not finite ({})", step.number, loss);
+      sum_ += loss * static_cast<double>(step.samples);
+      samples_ += step.samples;
+      progress_.step(step.epoch, step.number, loss, step.samples);
+      folder_.record({{"step", step.number},
+                      {"epoch", step.epoch},
+                      {"loss", loss},
+                      {"loss_hex", io::hex_float(loss)},
+                      {"images_per_s", progress_.items_per_s()}});
+    }
+  }
+
+  Runtime& runtime_;
+  Tensor loss_;
+  io::Progress& progress_;
+  io::RunFolder& folder_;
+  std::deque<std::pair<Step, Result>> pending_;
+  std::string non_finite_;  // the message
+  double sum_ = 0;          // of the losses of all samples
+  std::int64_t samples_ = 0;
+};
+
+// Collective: writes states as safetensors, on rank 0.
+inline void save_states(const std::filesystem::path& path, const Runtime& runtime, const Program& program,
+                        const std::vector<Tensor>& states) {
+  std::deque<std::vector<float>> values;
+  std::vector<io::TensorView> views;
+  for (const Tensor& state : states) {
+    const std::vector<double> read = program.read(state);
+    std::vector<std::int64_t> shape;
+    for (const Axis& axis : state.axes()) shape.push_back(axis.extent());
+    values.emplace_back(read.begin(), read.end());
+    views.push_back({state.name(), f32, std::move(shape), std::as_bytes(std::span(values.back()))});
+  }
+  if (runtime.rank() == 0) io::write_safetensors(path, views);
+}
+
+// What the process should return: 128 + signal where one has ended the training early, as shells expect.
+inline int exit_code(const Runtime& runtime, bool finished) {
+  if (finished) return 0;
+  return 128 + (runtime.signal_received() != 0 ? runtime.signal_received() : SIGINT);
+}
+
+}  // namespace tegula::apps

@@ -1,0 +1,37 @@
+// The folder of one training run: config.toml, metrics.jsonl, and whatever the program adds. Rank 0 has it; on the
+// others the object does nothing, so that programs need not ask who they are.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "framework/io/file.hpp"
+
+namespace tegula::io {
+
+class RunFolder {
+ public:
+  // Creates the folder and writes `config` (Options::toml()) into it. An empty path means runs/NAME-DATE. Throws
+  // std::runtime_error if it cannot be written to.
+  RunFolder(const std::filesystem::path& path, const std::string& name, const std::string& config,
+            bool active);
+
+  bool active() const { return metrics_.has_value(); }
+  const std::filesystem::path& path() const { return path_; }
+
+  // Adds a line to metrics.jsonl.
+  void record(const nlohmann::ordered_json& line);
+  // Writes a JSON file.
+  void write(const std::string& file, const nlohmann::ordered_json& contents) const;
+
+ private:
+  std::filesystem::path path_;
+  std::optional<LineFile> metrics_;
+};
+
+// The digits that C's %a prints: a number exactly, for comparing runs bit by bit.
+std::string hex_float(double value);
+
+}  // namespace tegula::io
