@@ -1,0 +1,92 @@
+#include "kernels/permute.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/simd.hpp"
+
+namespace tegula {
+
+namespace {
+
+template <class T>
+using Bits = std::conditional_t<sizeof(T) == 8, std::int64_t, std::conditional_t<sizeof(T) == 4, std::int32_t, std::int16_t>>;
+template <class T>
+constexpr int block = sizeof(T) == 8 ? 8 : 16;  // of which all rows fit in the vector registers
+template <class T>
+using Row [[gnu::vector_size(block<T> * sizeof(T))]] = Bits<T>;
+
+// Transposes a block in registers, in rounds that interleave the rows of its upper and lower half.
+template <class T>
+TEGULA_FN void transpose_block(const T* x, std::int64_t ld_x, T* y, std::int64_t ld_y) {
+  constexpr int n = block<T>;
+  Row<T> rows[n], next[n], low, high;  // the last two: which elements of two rows, in which order
+#pragma GCC unroll 16
+  for (int i = 0; i < n; ++i) {
+    low[i] = i / 2 + i % 2 * n;
+    high[i] = low[i] + n / 2;
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < n; ++i) std::memcpy(&rows[i], x + i * ld_x, sizeof rows[i]);
+#pragma GCC unroll 4
+  for (int width = 1; width < n; width *= 2) {
+#pragma GCC unroll 8
+    for (int i = 0; i < n / 2; ++i) {
+      next[2 * i] = __builtin_shuffle(rows[i], rows[i + n / 2], low);
+      next[2 * i + 1] = __builtin_shuffle(rows[i], rows[i + n / 2], high);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < n; ++i) rows[i] = next[i];
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < n; ++i) std::memcpy(static_cast<void*>(y + i * ld_y), &rows[i], sizeof rows[i]);
+}
+
+// y[j ld_y + i] = x[i ld_x + j], i < n, j < m
+template <class T>
+TEGULA_CLONES void transpose(std::int64_t n, std::int64_t m, const T* x, std::int64_t ld_x, T* y, std::int64_t ld_y) {
+  constexpr std::int64_t side = block<T>;
+  for (std::int64_t i0 = 0; i0 < n; i0 += side)
+    for (std::int64_t j0 = 0; j0 < m; j0 += side) {
+      const T* from = x + i0 * ld_x + j0;
+      T* to = y + j0 * ld_y + i0;
+      if (i0 + side <= n && j0 + side <= m) {
+        transpose_block(from, ld_x, to, ld_y);
+      } else {
+        for (std::int64_t j = 0; j < std::min(side, m - j0); ++j)
+          for (std::int64_t i = 0; i < std::min(side, n - i0); ++i) to[j * ld_y + i] = from[i * ld_x + j];
+      }
+    }
+}
+
+}  // namespace
+
+template <class T>
+void Permute::cpu(In<T> x, Out<T> y) const {
+  Loops all = loops();
+  if (all.size() == 0) return;
+  // The innermost loop of y, and, where x is not read along it, the loop along which x is contiguous.
+  std::int64_t n = 1, stride_x = 1, m = 1, stride_y = 1;
+  if (all.count > 0) {
+    n = all.extent[--all.count];
+    stride_x = all.stride_x[all.count];
+  }
+  for (int d = 0; stride_x != 1 && d < all.count; ++d)
+    if (all.stride_x[d] == 1) {
+      m = std::exchange(all.extent[d], 1);
+      stride_y = all.stride_y[d];
+    }
+  for (std::int64_t i = 0; i < all.size(); ++i) {
+    std::int64_t rest = i, in_x = 0, in_y = 0;
+    for (int d = all.count - 1; d >= 0; rest /= all.extent[d--]) {
+      in_x += rest % all.extent[d] * all.stride_x[d];
+      in_y += rest % all.extent[d] * all.stride_y[d];
+    }
+    if (stride_x == 1) std::copy_n(x + in_x, n, y + in_y);
+    else transpose(n, m, x + in_x, stride_x, y + in_y, stride_y);
+  }
+}
+
+const Register<Permute> registered_permute;
+
+}  // namespace tegula
