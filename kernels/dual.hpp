@@ -65,33 +65,66 @@ struct Dual {
   template <ConstantFor<T> S>
   TEGULA_FN Dual(S constant)
       : value(constant), slope(0) {}  // NOLINT(google-explicit-constructor): lifts a number
-
-  friend TEGULA_FN Dual operator-(Dual a) { return {-a.value, -a.slope}; }
-
-  friend TEGULA_FN Dual operator+(Dual a, Dual b) { return {a.value + b.value, a.slope + b.slope}; }
-  friend TEGULA_FN Dual operator+(Dual a, ConstantFor<T> auto b) { return {a.value + b, a.slope}; }
-  friend TEGULA_FN Dual operator+(ConstantFor<T> auto a, Dual b) { return {a + b.value, b.slope}; }
-
-  friend TEGULA_FN Dual operator-(Dual a, Dual b) { return {a.value - b.value, a.slope - b.slope}; }
-  friend TEGULA_FN Dual operator-(Dual a, ConstantFor<T> auto b) { return {a.value - b, a.slope}; }
-  friend TEGULA_FN Dual operator-(ConstantFor<T> auto a, Dual b) { return {a - b.value, -b.slope}; }
-
-  friend TEGULA_FN Dual operator*(Dual a, Dual b) {
-    return {a.value * b.value, a.slope * b.value + a.value * b.slope};
-  }
-  friend TEGULA_FN Dual operator*(Dual a, ConstantFor<T> auto b) { return {a.value * b, a.slope * b}; }
-  friend TEGULA_FN Dual operator*(ConstantFor<T> auto a, Dual b) { return {a * b.value, a * b.slope}; }
-
-  friend TEGULA_FN Dual operator/(Dual a, Dual b) {
-    T quotient = a.value / b.value;
-    return {quotient, (a.slope - quotient * b.slope) / b.value};
-  }
-  friend TEGULA_FN Dual operator/(Dual a, ConstantFor<T> auto b) { return {a.value / b, a.slope / b}; }
-  friend TEGULA_FN Dual operator/(ConstantFor<T> auto a, Dual b) {
-    T quotient = a / b.value;
-    return {quotient, -quotient * b.slope / b.value};
-  }
 };
+
+template <class T>
+TEGULA_FN Dual<T> operator-(Dual<T> a) {
+  return {-a.value, -a.slope};
+}
+
+template <class T>
+TEGULA_FN Dual<T> operator+(Dual<T> a, Dual<T> b) {
+  return {a.value + b.value, a.slope + b.slope};
+}
+template <class T, ConstantFor<T> S>
+TEGULA_FN Dual<T> operator+(Dual<T> a, S b) {
+  return {a.value + b, a.slope};
+}
+template <class T, ConstantFor<T> S>
+TEGULA_FN Dual<T> operator+(S a, Dual<T> b) {
+  return {a + b.value, b.slope};
+}
+
+template <class T>
+TEGULA_FN Dual<T> operator-(Dual<T> a, Dual<T> b) {
+  return {a.value - b.value, a.slope - b.slope};
+}
+template <class T, ConstantFor<T> S>
+TEGULA_FN Dual<T> operator-(Dual<T> a, S b) {
+  return {a.value - b, a.slope};
+}
+template <class T, ConstantFor<T> S>
+TEGULA_FN Dual<T> operator-(S a, Dual<T> b) {
+  return {a - b.value, -b.slope};
+}
+
+template <class T>
+TEGULA_FN Dual<T> operator*(Dual<T> a, Dual<T> b) {
+  return {a.value * b.value, a.slope * b.value + a.value * b.slope};
+}
+template <class T, ConstantFor<T> S>
+TEGULA_FN Dual<T> operator*(Dual<T> a, S b) {
+  return {a.value * b, a.slope * b};
+}
+template <class T, ConstantFor<T> S>
+TEGULA_FN Dual<T> operator*(S a, Dual<T> b) {
+  return {a * b.value, a * b.slope};
+}
+
+template <class T>
+TEGULA_FN Dual<T> operator/(Dual<T> a, Dual<T> b) {
+  T quotient = a.value / b.value;
+  return {quotient, (a.slope - quotient * b.slope) / b.value};
+}
+template <class T, ConstantFor<T> S>
+TEGULA_FN Dual<T> operator/(Dual<T> a, S b) {
+  return {a.value / b, a.slope / b};
+}
+template <class T, ConstantFor<T> S>
+TEGULA_FN Dual<T> operator/(S a, Dual<T> b) {
+  T quotient = a / b.value;
+  return {quotient, -quotient * b.slope / b.value};
+}
 
 // Comparisons look at the numbers, not at their slopes.
 TEGULA_FN auto primal(auto x) {

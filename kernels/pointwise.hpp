@@ -182,8 +182,8 @@ struct Gelu {  // x Phi(x), Phi the normal distribution
   }
 };
 
-struct
-    GeluTanh {  // x (1 + tanh z) / 2 = x sigmoid(2z),  z = sqrt(2 / pi) (x + 0.044715 x^3); Hendrycks and Gimpel 2016
+// x (1 + tanh z) / 2 = x sigmoid(2z),  z = sqrt(2 / pi) (x + 0.044715 x^3); Hendrycks and Gimpel 2016
+struct GeluTanh {
   static constexpr std::string_view name = "gelu_tanh";
   static constexpr int arity = 1;
   static constexpr double flops = 20;
@@ -413,5 +413,19 @@ using PointwiseOps =
           pointwise::Relu, pointwise::Gelu, pointwise::GeluTanh, pointwise::Silu, pointwise::Clamp,
           pointwise::Maximum, pointwise::Minimum, pointwise::Less, pointwise::Equal, pointwise::Where,
           pointwise::LogAddExp, pointwise::ExpMinus>;
+
+namespace pointwise {
+
+// Calls visit.template operator()<F>() for each functor of the list (order 0), its derivatives (1), or theirs (2).
+template <int order, class Visit>
+void for_each_of_order(Visit visit) {
+  if constexpr (order > 0) {
+    for_each_of_order<order - 1>([&]<class F>() { for_each_slope<F>(visit); });
+  } else {
+    [&]<class... F>(Types<F...>) { (visit.template operator()<F>(), ...); }(PointwiseOps());
+  }
+}
+
+}  // namespace pointwise
 
 }  // namespace tegula

@@ -3,10 +3,8 @@
 
 namespace tegula {
 
-const bool registered_curvatures = [] {
-  auto enter = []<class G>() { Register<Pointwise<G>>(); };
-  auto of_slope = [&]<class S>() { pointwise::for_each_slope<S>(enter); };
-  [&]<class... F>(Types<F...>) { (pointwise::for_each_slope<F>(of_slope), ...); }(PointwiseOps{});
+const bool registered = [] {
+  pointwise::for_each_of_order<2>([&]<class F>() { Register<Pointwise<F>>(); });
   return true;
 }();
 

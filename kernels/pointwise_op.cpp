@@ -118,7 +118,7 @@ template void for_blocks<bf16>(Extents, std::span<const std::array<std::int32_t,
 }  // namespace detail
 
 const bool registered = [] {
-  [&]<class... F>(Types<F...>) { (Register<Pointwise<F>>(), ...); }(PointwiseOps{});
+  pointwise::for_each_of_order<0>([&]<class F>() { Register<Pointwise<F>>(); });
   return true;
 }();
 

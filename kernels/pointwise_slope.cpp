@@ -3,9 +3,8 @@
 
 namespace tegula {
 
-const bool registered_slopes = [] {
-  auto enter = []<class G>() { Register<Pointwise<G>>(); };
-  [&]<class... F>(Types<F...>) { (pointwise::for_each_slope<F>(enter), ...); }(PointwiseOps{});
+const bool registered = [] {
+  pointwise::for_each_of_order<1>([&]<class F>() { Register<Pointwise<F>>(); });
   return true;
 }();
 

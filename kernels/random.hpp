@@ -30,7 +30,7 @@ struct TileInTensor {
     at = Strided<1>(extents, {stride});
   }
   std::int64_t elements() const { return at.elements(); }
-  std::int64_t element(std::int64_t i) const { return first + at.offset(0, i); }
+  TEGULA_FN std::int64_t element(std::int64_t i) const { return first + at.offset(0, i); }
   static std::vector<TileInTensor> samples();
 };
 

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/dtype.hpp"
+
 namespace tegula {
 
 inline constexpr int max_rank = 6;  // axes of a task, once those that lie together have become one
@@ -39,7 +41,7 @@ struct Strided {
     }
     return last + 1;
   }
-  std::int64_t offset(
+  TEGULA_FN std::int64_t offset(
       int k, std::int64_t element) const {  // in operand k, of what an element of the output is made from
     std::int64_t offset = 0;
     for (int d = static_cast<int>(rank) - 1; d >= 0; element /= extent[d--])

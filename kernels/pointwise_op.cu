@@ -1,0 +1,11 @@
+// The pointwise ops.
+#include "kernels/pointwise_cuda.hpp"
+
+namespace tegula {
+
+const bool registered = [] {
+  pointwise::for_each_of_order<0>([&]<class F>() { RegisterCuda<Pointwise<F>>(); });
+  return true;
+}();
+
+}  // namespace tegula
