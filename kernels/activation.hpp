@@ -13,18 +13,24 @@ enum class Activation : std::int32_t { identity, relu, tanh, sigmoid };
 template <class F>
 void with_activation(Activation activation, F&& f) {
   switch (activation) {
-    case Activation::identity: return f(pointwise::Identity{});
-    case Activation::relu: return f(pointwise::Relu{});
-    case Activation::tanh: return f(pointwise::Tanh{});
-    case Activation::sigmoid: return f(pointwise::Sigmoid{});
+    case Activation::identity:
+      return f(pointwise::Identity{});
+    case Activation::relu:
+      return f(pointwise::Relu{});
+    case Activation::tanh:
+      return f(pointwise::Tanh{});
+    case Activation::sigmoid:
+      return f(pointwise::Sigmoid{});
   }
 }
 
 // The derivative of an activation at the point where it is y.
 template <class F, class T>
 TEGULA_FN T slope_at_output(F f, T y) {
-  if constexpr (requires { f.slope_from_output(y); }) return f.slope_from_output(y);
-  else return T(1);  // the identity
+  if constexpr (requires { f.slope_from_output(y); })
+    return f.slope_from_output(y);
+  else
+    return T(1);  // the identity
 }
 
 }  // namespace tegula

@@ -38,8 +38,8 @@ CBLAS_TRANSPOSE blas_op(bool transposed) { return transposed ? CblasTrans : Cbla
 // registers. Every element is summed in the order of k.
 template <class T>
 TEGULA_CLONES void plain_product(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n, std::int64_t k,
-                                 T alpha, const T* a, std::int64_t lda, const T* b, std::int64_t ldb, T beta, T* c,
-                                 std::int64_t ldc) {
+                                 T alpha, const T* a, std::int64_t lda, const T* b, std::int64_t ldb, T beta,
+                                 T* c, std::int64_t ldc) {
   constexpr int rows = 4, cols = 128 / sizeof(T), depth = 256;
   T panel[depth][cols];
   for (std::int64_t j0 = 0; j0 < n; j0 += cols) {
@@ -89,19 +89,21 @@ void matrix_product(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n, 
 #if defined(TEGULA_ONEDNN)
   dnnl_sgemm(trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 #elif defined(TEGULA_BLAS)
-  cblas_sgemm(CblasRowMajor, blas_op(trans_a), blas_op(trans_b), m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+  cblas_sgemm(CblasRowMajor, blas_op(trans_a), blas_op(trans_b), m, n, k, alpha, a, lda, b, ldb, beta, c,
+              ldc);
 #else
   plain_product(trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 #endif
 }
 
 void matrix_product(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n, std::int64_t k, double alpha,
-                    const double* a, std::int64_t lda, const double* b, std::int64_t ldb, double beta, double* c,
-                    std::int64_t ldc) {
+                    const double* a, std::int64_t lda, const double* b, std::int64_t ldb, double beta,
+                    double* c, std::int64_t ldc) {
   if (is_empty(m, n, k, beta, c, ldc)) return;
   stay_on_this_thread();
 #ifdef TEGULA_BLAS
-  cblas_dgemm(CblasRowMajor, blas_op(trans_a), blas_op(trans_b), m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+  cblas_dgemm(CblasRowMajor, blas_op(trans_a), blas_op(trans_b), m, n, k, alpha, a, lda, b, ldb, beta, c,
+              ldc);
 #else
   plain_product(trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 #endif

@@ -12,8 +12,8 @@ void matrix_product(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n, 
                     const float* a, std::int64_t lda, const float* b, std::int64_t ldb, float beta, float* c,
                     std::int64_t ldc);
 void matrix_product(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n, std::int64_t k, double alpha,
-                    const double* a, std::int64_t lda, const double* b, std::int64_t ldb, double beta, double* c,
-                    std::int64_t ldc);
+                    const double* a, std::int64_t lda, const double* b, std::int64_t ldb, double beta,
+                    double* c, std::int64_t ldc);
 
 // What the user should know of the library behind matrix_product before a long run, or an empty string.
 std::string gemm_warning();

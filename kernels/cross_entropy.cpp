@@ -39,7 +39,8 @@ void SoftmaxCrossEntropy::cpu(In<T> logits, In<std::int32_t> target, Out<T> loss
     for (std::int64_t r = begin; r < end; ++r) {
       if (target[r] < 0 || target[r] >= cols)
         throw std::out_of_range("[softmax_cross_entropy] the target of row " + std::to_string(r) + " is " +
-                                std::to_string(target[r]) + ", but there are " + std::to_string(cols) + " classes");
+                                std::to_string(target[r]) + ", but there are " + std::to_string(cols) +
+                                " classes");
       log_sum_exp[r] = T(sums[r - begin]);
       loss[r] = T(sums[r - begin] - C(logits[r * cols + target[r]]));
     }

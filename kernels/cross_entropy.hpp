@@ -22,7 +22,8 @@ struct SoftmaxCrossEntropy {
     return {{1, 1}, {3, 7}, {5, 1}, {0, 4}, {17, 129}, {128, 10}, {256, 256}};
   }
 
-  void reference(In<double> logits, In<std::int32_t> target, Out<double> loss, Out<double> log_sum_exp) const {
+  void reference(In<double> logits, In<std::int32_t> target, Out<double> loss,
+                 Out<double> log_sum_exp) const {
     for (std::int64_t r = 0; r < rows; ++r) {
       const double* row = logits + r * cols;
       double m = *std::max_element(row, row + cols), sum = 0;

@@ -15,7 +15,8 @@ TEGULA_CLONES void convert(std::int64_t n, const From* from, To* to) {
 
 // c = f(product + bias) or, where there is a y, (product + bias) f'; the product may lie in c already.
 template <class F, class C, class T>
-TEGULA_CLONES void finish(F f, std::int64_t m, std::int64_t n, const C* product, const T* bias, const T* y, T* c) {
+TEGULA_CLONES void finish(F f, std::int64_t m, std::int64_t n, const C* product, const T* bias, const T* y,
+                          T* c) {
   for (std::int64_t i = 0; i < m; ++i, product += n, c += n, y += y == nullptr ? 0 : n) {
 #pragma GCC ivdep
     for (std::int64_t j = 0; j < n; ++j) {

@@ -23,12 +23,9 @@ struct Gemm {
 
   std::array<std::int64_t, 6> extents(DType dtype) const {
     const std::int64_t a = std::int64_t{m} * k, b = std::int64_t{k} * n, c = std::int64_t{m} * n;
-    return {batch * a,
-            batch * b,
-            has_bias ? n : 0,
-            has_slope ? batch * c : 0,
-            batch * c,
-            dtype == DType::bf16 ? a + b + c : 0};  // one matrix of each operand in f32
+    return {batch * a,        batch * b,
+            has_bias ? n : 0, has_slope ? batch * c : 0,
+            batch * c,        dtype == DType::bf16 ? a + b + c : 0};  // one matrix of each operand in f32
   }
   double flops() const { return 2.0 * batch * m * n * k; }
   bool accumulates() const { return beta != 0; }
@@ -56,11 +53,13 @@ struct Gemm {
       const std::int64_t matrix = i / (std::int64_t{m} * n), row = i / n % m, col = i % n;
       double sum = beta == 0 ? 0 : beta * c[i];
       for (std::int64_t p = 0; p < k; ++p) {
-        const std::int64_t in_a = trans_a ? p * m + row : row * k + p, in_b = trans_b ? col * k + p : p * n + col;
+        const std::int64_t in_a = trans_a ? p * m + row : row * k + p,
+                           in_b = trans_b ? col * k + p : p * n + col;
         sum += alpha * a[matrix * m * k + in_a] * b[matrix * k * n + in_b];
       }
       if (has_bias) sum += bias[col];
-      with_activation(activation, [&](auto f) { c[i] = has_slope ? sum * slope_at_output(f, y[i]) : f.value(sum); });
+      with_activation(activation,
+                      [&](auto f) { c[i] = has_slope ? sum * slope_at_output(f, y[i]) : f.value(sum); });
     }
   }
   template <class T>

@@ -10,7 +10,8 @@ namespace tegula {
 namespace {
 
 template <class T>
-using Bits = std::conditional_t<sizeof(T) == 8, std::int64_t, std::conditional_t<sizeof(T) == 4, std::int32_t, std::int16_t>>;
+using Bits = std::conditional_t<sizeof(T) == 8, std::int64_t,
+                                std::conditional_t<sizeof(T) == 4, std::int32_t, std::int16_t>>;
 template <class T>
 constexpr int block = sizeof(T) == 8 ? 8 : 16;  // of which all rows fit in the vector registers
 template <class T>
@@ -44,7 +45,8 @@ TEGULA_FN void transpose_block(const T* x, std::int64_t ld_x, T* y, std::int64_t
 
 // y[j ld_y + i] = x[i ld_x + j], i < n, j < m
 template <class T>
-TEGULA_CLONES void transpose(std::int64_t n, std::int64_t m, const T* x, std::int64_t ld_x, T* y, std::int64_t ld_y) {
+TEGULA_CLONES void transpose(std::int64_t n, std::int64_t m, const T* x, std::int64_t ld_x, T* y,
+                             std::int64_t ld_y) {
   constexpr std::int64_t side = block<T>;
   for (std::int64_t i0 = 0; i0 < n; i0 += side)
     for (std::int64_t j0 = 0; j0 < m; j0 += side) {
@@ -63,27 +65,16 @@ TEGULA_CLONES void transpose(std::int64_t n, std::int64_t m, const T* x, std::in
 
 template <class T>
 void Permute::cpu(In<T> x, Out<T> y) const {
-  Loops all = loops();
+  const Loops all = loops();
   if (all.size() == 0) return;
-  // The innermost loop of y, and, where x is not read along it, the loop along which x is contiguous.
-  std::int64_t n = 1, stride_x = 1, m = 1, stride_y = 1;
-  if (all.count > 0) {
-    n = all.extent[--all.count];
-    stride_x = all.stride_x[all.count];
-  }
-  for (int d = 0; stride_x != 1 && d < all.count; ++d)
-    if (all.stride_x[d] == 1) {
-      m = std::exchange(all.extent[d], 1);
-      stride_y = all.stride_y[d];
-    }
-  for (std::int64_t i = 0; i < all.size(); ++i) {
-    std::int64_t rest = i, in_x = 0, in_y = 0;
-    for (int d = all.count - 1; d >= 0; rest /= all.extent[d--]) {
-      in_x += rest % all.extent[d] * all.stride_x[d];
-      in_y += rest % all.extent[d] * all.stride_y[d];
-    }
-    if (stride_x == 1) std::copy_n(x + in_x, n, y + in_y);
-    else transpose(n, m, x + in_x, stride_x, y + in_y, stride_y);
+  const Transpose t = transpose_of(all);
+  for (std::int64_t i = 0; i < t.outer.size(); ++i) {
+    const T* from = x + t.outer.offset_x(i);
+    T* to = y + t.outer.offset_y(i);
+    if (t.stride_x == 1)
+      std::copy_n(from, t.n, to);
+    else
+      transpose(t.n, t.m, from, t.stride_x, to, t.stride_y);
   }
 }
 

@@ -21,6 +21,14 @@ struct Permute {
       for (int d = 0; d < count; ++d) product *= extent[d];
       return product;
     }
+    TEGULA_FN std::int64_t offset(const std::int64_t* stride,
+                                  std::int64_t index) const {  // of the index-th iteration
+      std::int64_t sum = 0;
+      for (int d = count - 1; d >= 0; index /= extent[d--]) sum += index % extent[d] * stride[d];
+      return sum;
+    }
+    TEGULA_FN std::int64_t offset_x(std::int64_t index) const { return offset(stride_x, index); }
+    TEGULA_FN std::int64_t offset_y(std::int64_t index) const { return offset(stride_y, index); }
   };
   Loops loops() const {
     std::array<std::int64_t, 6> stride{};
@@ -41,6 +49,26 @@ struct Permute {
     std::int64_t inner = 1;
     for (int d = all.count - 1; d >= 0; inner *= all.extent[d--]) all.stride_y[d] = inner;
     return all;
+  }
+
+  // The same as transposes y[j stride_y + i] = x[i stride_x + j], i < n, j < m, one in each iteration of `outer`; where
+  // the innermost loop runs along both x and y, as copies of n elements: stride_x and m are 1.
+  struct Transpose {
+    Loops outer;
+    std::int64_t n = 1, m = 1, stride_x = 1, stride_y = 1;
+  };
+  static Transpose transpose_of(const Loops& all) {
+    Transpose t{all};
+    if (all.count > 0) {
+      t.n = all.extent[--t.outer.count];
+      t.stride_x = all.stride_x[t.outer.count];
+    }
+    for (int d = 0; t.stride_x != 1 && d < t.outer.count; ++d)
+      if (all.stride_x[d] == 1) {
+        t.m = std::exchange(t.outer.extent[d], 1);
+        t.stride_y = all.stride_y[d];
+      }
+    return t;
   }
 
   std::array<std::int64_t, 2> extents(DType) const {

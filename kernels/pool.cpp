@@ -7,7 +7,8 @@ namespace tegula {
 namespace {
 
 bool is_2x2(const Pool2dShape& s) {  // windows of 2 x 2 side by side, by far the most frequent case
-  return s.kernel_h == 2 && s.kernel_w == 2 && s.stride_h == 2 && s.stride_w == 2 && s.pad_h == 0 && s.pad_w == 0;
+  return s.kernel_h == 2 && s.kernel_w == 2 && s.stride_h == 2 && s.stride_w == 2 && s.pad_h == 0 &&
+         s.pad_w == 0;
 }
 
 // Calls f(width, begin) for blocks of [0, n) whose width is a constant, so that they become vector code. Rows of
@@ -19,21 +20,29 @@ TEGULA_FN void in_blocks_of(int n, F f) {
 }
 template <class F>
 TEGULA_FN void in_blocks(int n, F f) {
-  if (n >= 16) in_blocks_of<16>(n, f);
-  else if (n >= 8) in_blocks_of<8>(n, f);
-  else if (n >= 4) in_blocks_of<4>(n, f);
-  else in_blocks_of<1>(n, f);
+  if (n >= 16)
+    in_blocks_of<16>(n, f);
+  else if (n >= 8)
+    in_blocks_of<8>(n, f);
+  else if (n >= 4)
+    in_blocks_of<4>(n, f);
+  else
+    in_blocks_of<1>(n, f);
 }
 
 struct Largest : Maximum {
   static constexpr double neutral = -INFINITY;
   template <class C>
-  TEGULA_FN C result(C total, C) const { return total; }
+  TEGULA_FN C result(C total, C) const {
+    return total;
+  }
 };
 struct Mean : Plus {
   static constexpr double neutral = 0;
   template <class C>
-  TEGULA_FN C result(C total, C count) const { return total / count; }
+  TEGULA_FN C result(C total, C count) const {
+    return total / count;
+  }
 };
 
 template <class Op, class T>
@@ -168,14 +177,18 @@ void scatter(const Pool2dShape& s, T* dx, float* work, F give) {
 
 template <class T>
 void MaxPool2d::cpu(In<T> x, Out<T> y) const {
-  if (is_2x2(*this)) pool_2x2<Largest, T>({}, *this, x, y);
-  else pool<Largest, T>({}, *this, true, x, y);
+  if (is_2x2(*this))
+    pool_2x2<Largest, T>({}, *this, x, y);
+  else
+    pool<Largest, T>({}, *this, true, x, y);
 }
 
 template <class T>
 void AvgPool2d::cpu(In<T> x, Out<T> y) const {
-  if (is_2x2(*this)) pool_2x2<Mean, T>({}, *this, x, y);
-  else pool<Mean, T>({}, *this, count_include_pad, x, y);
+  if (is_2x2(*this))
+    pool_2x2<Mean, T>({}, *this, x, y);
+  else
+    pool<Mean, T>({}, *this, count_include_pad, x, y);
 }
 
 template <class T>
@@ -185,16 +198,17 @@ void MaxPool2dGrad::cpu(In<T> x, In<T> y, In<T> dy, Out<T> dx, Scratch<float> wo
     max_grad_2x2<T>(*this, x, y, dy, dx);
     return clear_rest_2x2<T>(*this, dx);
   }
-  scatter<T>(*this, dx, work, [&]<class S>(S* sum, int plane, int r, int c, int top, int bottom, int left, int right) {
-    const std::int64_t out = plane * y_plane() + r * out_w() + c;
-    const T* from = x + plane * x_plane();
-    for (int row = top; row < bottom; ++row)
-      for (std::int64_t i = row * w + left; i < row * w + right; ++i)
-        if (C(from[i]) == C(y[out]) || C(from[i]) != C(from[i])) {
-          sum[i] = S(C(sum[i]) + C(dy[out]));
-          return;
-        }
-  });
+  scatter<T>(*this, dx, work,
+             [&]<class S>(S* sum, int plane, int r, int c, int top, int bottom, int left, int right) {
+               const std::int64_t out = plane * y_plane() + r * out_w() + c;
+               const T* from = x + plane * x_plane();
+               for (int row = top; row < bottom; ++row)
+                 for (std::int64_t i = row * w + left; i < row * w + right; ++i)
+                   if (C(from[i]) == C(y[out]) || C(from[i]) != C(from[i])) {
+                     sum[i] = S(C(sum[i]) + C(dy[out]));
+                     return;
+                   }
+             });
 }
 
 template <class T>
@@ -204,11 +218,13 @@ void AvgPool2dGrad::cpu(In<T> dy, Out<T> dx, Scratch<float> work) const {
     mean_grad_2x2<T>(*this, dy, dx);
     return clear_rest_2x2<T>(*this, dx);
   }
-  scatter<T>(*this, dx, work, [&]<class S>(S* sum, int plane, int r, int c, int top, int bottom, int left, int right) {
-    const C share = C(dy[plane * y_plane() + r * out_w() + c]) / C(count(count_include_pad, r, c));
-    for (int row = top; row < bottom; ++row)
-      for (std::int64_t i = row * w + left; i < row * w + right; ++i) sum[i] = S(C(sum[i]) + share);
-  });
+  scatter<T>(*this, dx, work,
+             [&]<class S>(S* sum, int plane, int r, int c, int top, int bottom, int left, int right) {
+               const C share = C(dy[plane * y_plane() + r * out_w() + c]) / C(count(count_include_pad, r, c));
+               for (int row = top; row < bottom; ++row)
+                 for (std::int64_t i = row * w + left; i < row * w + right; ++i)
+                   sum[i] = S(C(sum[i]) + share);
+             });
 }
 
 const Register<MaxPool2d> registered_max_pool2d;

@@ -44,8 +44,8 @@ struct Pool2dShape {
     return dtype == DType::bf16 && overlaps ? x_plane() : 0;
   }
   static std::vector<Pool2dShape> shapes() {
-    return {{1, 1, 1, 1, 1, 1, 1, 0, 0},  {3, 5, 7, 2, 2, 2, 2, 0, 0},  {2, 9, 70, 3, 3, 2, 2, 1, 1},
-            {2, 8, 11, 3, 2, 1, 1, 1, 0}, {0, 4, 4, 2, 2, 2, 2, 0, 0},  {1, 10, 13, 2, 3, 3, 4, 1, 1},
+    return {{1, 1, 1, 1, 1, 1, 1, 0, 0},   {3, 5, 7, 2, 2, 2, 2, 0, 0},   {2, 9, 70, 3, 3, 2, 2, 1, 1},
+            {2, 8, 11, 3, 2, 1, 1, 1, 0},  {0, 4, 4, 2, 2, 2, 2, 0, 0},   {1, 10, 13, 2, 3, 3, 4, 1, 1},
             {4, 14, 14, 2, 2, 2, 2, 0, 0}, {3, 12, 80, 2, 2, 2, 2, 0, 0}, {256, 28, 28, 2, 2, 2, 2, 0, 0}};
   }
 };
@@ -119,7 +119,8 @@ struct AvgPool2d : Pool2dShape {
 
   void reference(In<double> x, Out<double> y) const {
     std::fill_n(y.pointer, y_size(), 0.0);
-    for_each_pair([&](auto i, auto o) { y[o] += x[i] / count(count_include_pad, o / out_w() % out_h(), o % out_w()); });
+    for_each_pair(
+        [&](auto i, auto o) { y[o] += x[i] / count(count_include_pad, o / out_w() % out_h(), o % out_w()); });
   }
   template <class T>
   void cpu(In<T> x, Out<T> y) const;
@@ -144,7 +145,9 @@ struct AvgPool2dGrad : Pool2dShape {
 
   void reference(In<double> dy, Out<double> dx, Scratch<float>) const {
     std::fill_n(dx.pointer, x_size(), 0.0);
-    for_each_pair([&](auto i, auto o) { dx[i] += dy[o] / count(count_include_pad, o / out_w() % out_h(), o % out_w()); });
+    for_each_pair([&](auto i, auto o) {
+      dx[i] += dy[o] / count(count_include_pad, o / out_w() % out_h(), o % out_w());
+    });
   }
   template <class T>
   void cpu(In<T> dy, Out<T> dx, Scratch<float> work) const;

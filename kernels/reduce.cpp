@@ -10,17 +10,23 @@ namespace {
 struct Sum : Plus {
   static constexpr double neutral = 0, fill = 0;
   template <class C>
-  TEGULA_FN C term(C x, C) const { return x; }
+  TEGULA_FN C term(C x, C) const {
+    return x;
+  }
 };
 struct Max : Maximum {
   static constexpr double neutral = -INFINITY, fill = -INFINITY;
   template <class C>
-  TEGULA_FN C term(C x, C) const { return x; }
+  TEGULA_FN C term(C x, C) const {
+    return x;
+  }
 };
 struct SumExp : Plus {
   static constexpr double neutral = 0, fill = -INFINITY;
   template <class C>
-  TEGULA_FN C term(C x, C shift) const { return std::exp(x - shift); }
+  TEGULA_FN C term(C x, C shift) const {
+    return std::exp(x - shift);
+  }
 };
 
 constexpr int chunk = 256;  // outputs in flight where dimensions inside the reduced ones are kept
@@ -39,8 +45,8 @@ TEGULA_CLONES void add_row(Op op, const T* x, std::int64_t n, C shift, double& t
 
 // total[j] = total[j] (+) the terms x[i stride + j], i < n
 template <class Op, class C, class T>
-TEGULA_CLONES void add_columns(Op op, const T* x, std::int64_t n, std::int64_t stride, int width, const C* shift,
-                               double* total) {
+TEGULA_CLONES void add_columns(Op op, const T* x, std::int64_t n, std::int64_t stride, int width,
+                               const C* shift, double* total) {
   constexpr std::int64_t block = 64;
   for (; n > 0; n -= block) {
     C sum[chunk];
@@ -49,8 +55,9 @@ TEGULA_CLONES void add_columns(Op op, const T* x, std::int64_t n, std::int64_t s
     for (; i >= 4; i -= 4, x += 4 * stride) {  // four rows at once: fewer passes over `sum`
 #pragma GCC ivdep
       for (int j = 0; j < width; ++j)
-        sum[j] = op(sum[j], op(op(op.term(C(x[j]), shift[j]), op.term(C(x[stride + j]), shift[j])),
-                               op(op.term(C(x[2 * stride + j]), shift[j]), op.term(C(x[3 * stride + j]), shift[j]))));
+        sum[j] = op(sum[j],
+                    op(op(op.term(C(x[j]), shift[j]), op.term(C(x[stride + j]), shift[j])),
+                       op(op.term(C(x[2 * stride + j]), shift[j]), op.term(C(x[3 * stride + j]), shift[j]))));
     }
     for (; i > 0; --i, x += stride) {
 #pragma GCC ivdep
@@ -68,8 +75,10 @@ void reduce(Op op, const T* x, const Reduce::Loops& outer, std::int64_t n, std::
   std::fill_n(total, width, op.neutral);
   for (std::int64_t i = 0; i < outer.size(); ++i) {
     const T* from = x + outer.offset(i);
-    if (by_rows) add_row<Op, C, T>(op, from, n, shift[0], total[0]);
-    else add_columns<Op, C, T>(op, from, n, stride, width, shift, total);
+    if (by_rows)
+      add_row<Op, C, T>(op, from, n, shift[0], total[0]);
+    else
+      add_columns<Op, C, T>(op, from, n, stride, width, shift, total);
   }
 }
 
@@ -94,27 +103,19 @@ void Reduce::cpu(In<T> x, Acc<T> y) const {
   for (std::int64_t i = 0; i < outputs;) {
     const int width = static_cast<int>(std::min<std::int64_t>(chunk, line - i % line));
     const T* from = x + kept.offset(i);
-    auto run = [&](auto op) { reduce<decltype(op), C, T>(op, from, outer, n, stride, by_rows, width, shift, total); };
-    if (kind == Kind::sum) run(Sum{});
-    else run(Max{});
+    auto run = [&](auto op) {
+      reduce<decltype(op), C, T>(op, from, outer, n, stride, by_rows, width, shift, total);
+    };
+    if (kind == Kind::sum)
+      run(Sum{});
+    else
+      run(Max{});
     if (kind == Kind::log_sum_exp) {
       for (int j = 0; j < width; ++j) shift[j] = finite_or_zero(C(total[j]));
       run(SumExp{});
     }
-    for (int j = 0; j < width; ++j, ++i) {
-      const double before = accumulate ? double(C(y[i])) : -INFINITY;
-      double value = total[j];
-      if (kind == Kind::sum) {
-        value = accumulate ? before + scale * value : scale * value;
-      } else if (kind == Kind::max) {
-        value = Maximum{}(before, value);
-      } else {
-        value = shift[j] + std::log(value);
-        const double top = finite_or_zero(Maximum{}(before, value));
-        if (accumulate) value = top + std::log(std::exp(before - top) + std::exp(value - top));
-      }
-      y[i] = T(C(value));
-    }
+    for (int j = 0; j < width; ++j, ++i)
+      y[i] = T(C(result(total[j], shift[j], accumulate ? double(C(y[i])) : -INFINITY)));
   }
 }
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/combine.hpp"
+#include "kernels/dual.hpp"
 #include "kernels/op.hpp"
 
 namespace tegula {
@@ -59,6 +61,15 @@ struct Reduce {
     return inner_first;
   }
 
+  // y, of the total over x (of exp(x - shift) for log_sum_exp) and of the y before, -inf where nothing accumulates.
+  TEGULA_FN double result(double total, double shift, double before) const {
+    if (kind == Kind::sum) return accumulate ? before + scale * total : scale * total;
+    if (kind == Kind::max) return Maximum{}(before, total);
+    total = shift + math::log(total);
+    const double top = finite_or_zero(Maximum{}(before, total));
+    return accumulate ? top + math::log(math::exp(before - top) + math::exp(total - top)) : total;
+  }
+
   std::array<std::int64_t, 2> extents(DType) const {
     std::int64_t x = 1, y = 1;
     for (int d = 0; d < rank; ++d) {
@@ -67,7 +78,9 @@ struct Reduce {
     }
     return {x, y};
   }
-  double flops() const { return (kind == Kind::log_sum_exp ? 3.0 : 1.0) * static_cast<double>(extents(f64)[0]); }
+  double flops() const {
+    return (kind == Kind::log_sum_exp ? 3.0 : 1.0) * static_cast<double>(extents(f64)[0]);
+  }
   bool accumulates() const { return accumulate; }
   static std::vector<Reduce> samples() {
     std::vector<Reduce> all;
@@ -90,15 +103,14 @@ struct Reduce {
 
   void reference(In<double> x, Acc<double> y) const {
     const Loops kept = loops(false), summed = loops(true);
-    auto larger = [](double a, double b) { return b > a || b != b ? b : a; };
     for (std::int64_t i = 0; i < kept.size(); ++i) {
       const double* from = x + kept.offset(i);
       double total = 0, top = -INFINITY;
-      for (std::int64_t j = 0; j < summed.size(); ++j) top = larger(top, from[summed.offset(j)]);
+      for (std::int64_t j = 0; j < summed.size(); ++j) top = Maximum{}(top, from[summed.offset(j)]);
       for (std::int64_t j = 0; j < summed.size(); ++j)
         total += kind == Kind::sum ? from[summed.offset(j)] : std::exp(from[summed.offset(j)]);
       if (kind == Kind::sum) y[i] = (accumulate ? y[i] : 0) + scale * total;
-      if (kind == Kind::max) y[i] = larger(accumulate ? y[i] : -INFINITY, top);
+      if (kind == Kind::max) y[i] = Maximum{}(accumulate ? y[i] : -INFINITY, top);
       if (kind == Kind::log_sum_exp) y[i] = std::log((accumulate ? std::exp(y[i]) : 0) + total);
     }
   }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/combine.hpp"
 #include "kernels/dual.hpp"  // declares the vector forms of exp and log
 
 // Compiles a function once per instruction set and picks at load time. What it calls has to be inlined into it.
@@ -51,25 +52,6 @@ TEGULA_FN C fold(std::int64_t n, C neutral, C fill, Load load, Map map, Combine 
   }
   return combine_tree<lanes>(lane, combine);
 }
-
-// The shift that keeps a sum of exp(x - shift) from overflowing, given max x: exp(-inf - -inf) would be NaN.
-template <class C>
-TEGULA_FN C finite_or_zero(C max) {
-  return std::abs(max) == C(INFINITY) ? C(0) : max;
-}
-
-struct Plus {
-  template <class C>
-  TEGULA_FN C operator()(C a, C b) const {
-    return a + b;
-  }
-};
-struct Maximum {  // NaN where either is NaN, unlike std::max
-  template <class C>
-  TEGULA_FN C operator()(C a, C b) const {
-    return b > a || b != b ? b : a;
-  }
-};
 
 template <class C, class T>
 TEGULA_FN C sum_of(const T* x, std::int64_t n) {

@@ -14,7 +14,9 @@ struct Softmax {
   static constexpr std::string_view name = "softmax";
   std::int32_t rows, cols;
 
-  std::array<std::int64_t, 2> extents(DType) const { return {std::int64_t{rows} * cols, std::int64_t{rows} * cols}; }
+  std::array<std::int64_t, 2> extents(DType) const {
+    return {std::int64_t{rows} * cols, std::int64_t{rows} * cols};
+  }
   double flops() const { return 5.0 * rows * cols; }
   static std::vector<Softmax> samples() { return {{1, 1}, {3, 7}, {5, 1}, {0, 4}, {17, 129}, {256, 256}}; }
 
@@ -43,7 +45,9 @@ struct SoftmaxGrad {
     return {size, size, size};
   }
   double flops() const { return 4.0 * rows * cols; }
-  static std::vector<SoftmaxGrad> samples() { return {{1, 1}, {3, 7}, {5, 1}, {0, 4}, {17, 129}, {256, 256}}; }
+  static std::vector<SoftmaxGrad> samples() {
+    return {{1, 1}, {3, 7}, {5, 1}, {0, 4}, {17, 129}, {256, 256}};
+  }
 
   void reference(In<double> y, In<double> dy, Out<double> dx) const {
     for (std::int64_t r = 0; r < rows; ++r) {
