@@ -5,6 +5,16 @@
 
 namespace tegula {
 
+namespace {
+std::vector<const Semantics*>& all_semantics() {
+  static std::vector<const Semantics*> all;
+  return all;
+}
+}  // namespace
+
+std::span<const Semantics* const> registered_semantics() { return all_semantics(); }
+RegisterSemantics::RegisterSemantics(const Semantics& semantics) { all_semantics().push_back(&semantics); }
+
 const std::string& Axis::name() const { return graph_->axes_[id()].name; }
 std::int64_t Axis::extent() const { return graph_->axes_[id()].extent; }
 int Axis::id() const { return graph_ ? graph_->root(id_) : -1; }

@@ -155,8 +155,14 @@ struct Semantics {
   // over tiles is a single chain. Returns false where it cannot. Null: never.
   bool (*absorb)(Node& node, const Node& user) = nullptr;
   // A small graph around the op for the generated tests: returns the tensors of interest, built from parameters of dtype
-  // f64 with ragged extents. Empty: tested elsewhere.
+  // f64 with ragged extents. Null: another op's example covers it.
   std::vector<Tensor> (*example)(Graph& graph) = nullptr;
+};
+
+// All semantics with an example, for the generated tests: entered by one constant per op, in its source file.
+std::span<const Semantics* const> registered_semantics();
+struct RegisterSemantics {
+  explicit RegisterSemantics(const Semantics& semantics);
 };
 
 class Graph {

@@ -114,6 +114,8 @@ const Semantics semantics{.name = "contract",
                           .absorb = absorb_into_contraction,
                           .example = contraction_example};
 
+const RegisterSemantics registered(semantics);
+
 }  // namespace
 
 Tensor contract(const Tensor& a, const Tensor& b, const Axes& output) {

@@ -129,6 +129,8 @@ Tensor weight_gradient(const Convolution& options, const Tensor& x, const Tensor
                         {{x.dtype(), weight}})[0];
 }
 
+const RegisterSemantics registered(forward_semantics);
+
 }  // namespace
 
 Tensor conv2d(const Tensor& x, const Tensor& weight, Window window) {

@@ -86,6 +86,8 @@ const Semantics one_hot_semantics{.name = "one_hot", .task = [](const Node& node
                                     return TaskSpec::of(op, node.outputs[0].dtype());
                                   }};
 
+const RegisterSemantics registered(semantics);
+
 }  // namespace
 
 Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& target) {

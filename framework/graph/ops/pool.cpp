@@ -111,6 +111,8 @@ Axes pooled_axes(const char* op, const Tensor& x, int kernel, Window window) {
   return y;
 }
 
+const RegisterSemantics registered(max_semantics);
+
 }  // namespace
 
 Tensor max_pool2d(const Tensor& x, int kernel, Window window) {

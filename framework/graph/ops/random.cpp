@@ -72,6 +72,8 @@ Tensor dropout_of(const Tensor& x, DropoutOptions options) {
   return x.graph().emit(dropout_semantics, options, {x}, {{x.dtype(), x.axes()}})[0];
 }
 
+const RegisterSemantics registered(dropout_semantics);
+
 }  // namespace
 
 Tensor fill(Graph& graph, double value, const Axes& axes, DType dtype) {

@@ -100,6 +100,8 @@ const Semantics semantics{.name = "reduce",
                           .combine = reduce_combine,
                           .example = reduce_example};
 
+const RegisterSemantics registered(semantics);
+
 Tensor reduce(const Tensor& x, const Axes& axes, Kind kind, std::string_view name) {
   Axes kept;
   for (const Axis& axis : axes)

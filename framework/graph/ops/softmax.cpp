@@ -55,6 +55,8 @@ const Semantics semantics{
       return {softmax(g.state("x", f64, {i, j}, Initializer::normal(0, 1)))};
     }};
 
+const RegisterSemantics registered(semantics);
+
 }  // namespace
 
 Tensor softmax(const Tensor& x) {
