@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "framework/runtime/runtime.hpp"
-
 namespace tegula {
 
 Plan& Plan::tile(const Axis& axis, std::int64_t size) {
@@ -81,43 +79,6 @@ std::string Plan::describe(Graph& graph) const {
     text += "\n";
   }
   return text;
-}
-
-namespace {
-
-// Axes along which a step's data lies, as the batch: those of inputs that no state has.
-Axes data_axes(Graph& graph) {
-  Axes axes;
-  for (const Axis& axis : graph.axes()) {
-    bool in_input = false, in_state = false;
-    for (int id = 0; id < static_cast<int>(graph.tensors().size()); ++id) {
-      Tensor tensor = graph.tensor(id);
-      if (!tensor.has(axis)) continue;
-      in_input |= tensor.info().kind == TensorInfo::Kind::input;
-      in_state |= tensor.info().kind == TensorInfo::Kind::state;
-    }
-    if (in_input && !in_state) axes.push_back(axis);
-  }
-  return axes;
-}
-
-}  // namespace
-
-Plan Plan::automatic(Graph& graph, const Runtime& runtime) {
-  return automatic(graph, runtime.size(), std::max(runtime.cpu_workers() + runtime.gpus(), 1));
-}
-
-Plan Plan::automatic(Graph& graph, int ranks, int workers_per_rank) {
-  Plan plan;
-  plan.mesh({{"data", ranks}});
-  // The outermost data axis that every input shares is the batch: the one to cut.
-  for (const Axis& axis : data_axes(graph)) {
-    std::int64_t tiles = std::min<std::int64_t>(axis.extent(), std::int64_t{ranks} * workers_per_rank);
-    std::int64_t size = (axis.extent() + tiles - 1) / std::max<std::int64_t>(tiles, 1);
-    plan.tile(axis, std::max<std::int64_t>(size, 1)).shard(axis, "data");
-    break;
-  }
-  return plan;
 }
 
 }  // namespace tegula

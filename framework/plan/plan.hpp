@@ -15,8 +15,9 @@ class Runtime;
 // Same tiling (tile sizes and groups), same bits: mesh, shards and the machine do not change results.
 class Plan {
  public:
-  // Tile sizes that give every worker of every rank work, in tasks long enough to hide StarPU's cost of about ten
-  // microseconds each; data axes (those of inputs that no state has) sharded over all ranks.
+  // Tile sizes that give every worker of every rank work, in tasks long enough to hide StarPU's cost of some microseconds
+  // each: the fastest of a few tilings, by estimate. The batch (the first axis of inputs that no state has) is sharded
+  // over all ranks. Depends on the number of ranks and workers: state the tiles where bits are to stay the same.
   static Plan automatic(Graph& graph, const Runtime& runtime);
   static Plan automatic(Graph& graph, int ranks, int workers_per_rank);
 

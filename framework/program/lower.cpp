@@ -133,6 +133,8 @@ class Lowering {
   void combine(int node, Combine how, Value& left, Value& right, Value& into);
   void update(int index, Tuple& tuple);
   void one_task(int index, Tuple& tuple, int rank, std::span<Value* const> written);
+  void prioritize();
+  void drop_after_last_use();
 
   const Layout& layout_;
   int rank_;
@@ -320,10 +322,43 @@ void Lowering::output(const Tensor& tensor) {
   }
 }
 
-// Drops each buffer after its last use, and adds up the predictions.
 void Lowering::finish(const std::vector<Tensor>& outputs) {
   for (const Tensor& tensor : outputs) output(tensor);
+  prioritize();
+  drop_after_last_use();
+}
 
+// Priority: the work, in units of 100 kflop, on the longest path from the task to the end of the step. What is sent comes
+// first, as another rank waits for it.
+void Lowering::prioritize() {
+  constexpr double unit = 1e5, waited_for = 1e6;
+  std::vector<double> path(listing_.buffers.size(), 0);  // from the tasks that read the buffer's present contents
+  for (std::size_t i = listing_.instructions.size(); i-- > 0;) {
+    Instruction& instruction = listing_.instructions[i];
+    double longest = instruction.kind == Instruction::Kind::send ? waited_for : 0;
+    if (instruction.kind == Instruction::Kind::task) {
+      const TaskSpec& spec = instruction.spec;
+      int operand = 0;
+      for (const OperandInfo& info : spec.op->operands) {
+        if (info.access == Access::scratch) continue;
+        int buffer = instruction.buffers[operand];
+        Access mode = spec.op->access(spec.attributes.data(), operand++);
+        if (buffer < 0 || mode == Access::read) continue;
+        longest = std::max(longest, path[buffer]);
+        if (mode == Access::write) path[buffer] = 0;
+      }
+      longest += std::max(1.0, spec.op->flops(spec.attributes.data()) / unit);
+    } else if (instruction.kind == Instruction::Kind::fill) {
+      longest = path[instruction.buffers[0]] + 1;
+    }
+    instruction.priority = static_cast<int>(longest);
+    for (int buffer : instruction.buffers)
+      if (buffer >= 0) path[buffer] = std::max(path[buffer], longest);
+  }
+}
+
+// Drops each buffer after its last use, and adds up the predictions.
+void Lowering::drop_after_last_use() {
   std::vector<std::size_t> last_use(listing_.buffers.size(), 0);
   for (std::size_t i = 0; i < listing_.instructions.size(); ++i)
     for (int buffer : listing_.instructions[i].buffers)

@@ -1,0 +1,81 @@
+// The automatic plan: a few tilings are compiled for rank 0 and the one that is estimated to run fastest is taken.
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+
+#include "framework/program/listing.hpp"
+#include "framework/runtime/runtime.hpp"
+
+namespace tegula {
+
+namespace {
+
+// Axes of a step's data, as the batch: of inputs and of no state. And the inner axes of a network: between states, as hidden
+// layers and channels, of no input.
+struct AxisKinds {
+  Axes data, inner;
+
+  explicit AxisKinds(Graph& graph) {
+    for (const Axis& axis : graph.axes()) {
+      bool input = false, value = false;
+      int states = 0;
+      for (int id = 0; id < static_cast<int>(graph.tensors().size()); ++id) {
+        Tensor tensor = graph.tensor(id);
+        if (!tensor.has(axis)) continue;
+        input |= tensor.info().kind == TensorInfo::Kind::input;
+        value |= tensor.info().kind == TensorInfo::Kind::value;
+        states += tensor.info().kind == TensorInfo::Kind::state;
+      }
+      if (input && states == 0) data.push_back(axis);
+      if (!input && value && states > 1) inner.push_back(axis);
+    }
+  }
+};
+
+std::int64_t tile_for(std::int64_t extent, std::int64_t tiles) { return (extent + tiles - 1) / tiles; }
+
+}  // namespace
+
+Plan Plan::automatic(Graph& graph, const Runtime& runtime) {
+  return automatic(graph, runtime.size(), std::max(runtime.cpu_workers() + runtime.gpus(), 1));
+}
+
+Plan Plan::automatic(Graph& graph, int ranks, int workers_per_rank) {
+  Plan base;
+  base.mesh({{"data", ranks}});
+  AxisKinds axes(graph);
+  if (axes.data.empty()) return base;
+  const Axis batch = axes.data.front();
+  base.shard(batch, "data");
+
+  // The batch in a number of tiles per rank, the inner axes in none or some: below 64 a tile is too small for a fast product.
+  constexpr std::int64_t smallest_inner_tile = 64;
+  Plan best = base;
+  double best_time = std::numeric_limits<double>::infinity();
+  for (int per_rank : {1, workers_per_rank, 2 * workers_per_rank, 4 * workers_per_rank})
+    for (int inner : {1, workers_per_rank, 2 * workers_per_rank})
+      for (bool chain : {true, false}) {
+        std::int64_t tiles = std::min<std::int64_t>(batch.extent(), std::int64_t{ranks} * per_rank);
+        if (!chain && tiles == ranks) continue;  // one tile per rank: no chain to break
+        Plan plan = base;
+        plan.tile(batch, tile_for(batch.extent(), std::max<std::int64_t>(tiles, 1)));
+        plan.group(batch, chain ? per_rank : 1);
+        bool any = inner == 1;
+        for (const Axis& axis : axes.inner)
+          if (axis.extent() >= inner * smallest_inner_tile) {
+            plan.tile(axis, tile_for(axis.extent(), inner));
+            plan.group(axis, inner);
+            any = true;
+          }
+        if (!any) continue;
+        try {
+          double time = estimate_us(lower(graph, plan, 0, ranks, {}), workers_per_rank);
+          if (time < best_time) best_time = time, best = plan;
+        } catch (const std::invalid_argument&) {
+          // An op that needs one of the axes whole: not this tiling.
+        }
+      }
+  return best;
+}
+
+}  // namespace tegula
