@@ -22,6 +22,8 @@ struct Pointwise;
 template <class F, std::size_t... K>
 struct Pointwise<F, std::index_sequence<K...>> {
   static std::string name() { return pointwise::name_of<F>(); }
+  static constexpr double ulps =
+      pointwise::order<F> == 0 ? 16 : 256;  // 1 - tanh(x)^2 has lost digits, for one
   [[no_unique_address]] F f;
   Strided<F::arity> at;
 
@@ -33,7 +35,7 @@ struct Pointwise<F, std::index_sequence<K...>> {
     return operand < F::arity ? pointwise::sample_of(f, operand, u) : 0;
   }
 
-  // Used: other files that ask for op_info() link to what this one's CPU sources instantiate.
+  // Used: CUDA sources refer to what the CPU sources instantiate.
   [[gnu::used]] static std::vector<Pointwise> samples();
   [[gnu::used]] void reference(Each<K, In<double>>... x, Out<double> y) const;
   template <class T>
