@@ -56,27 +56,28 @@ constexpr cublasComputeType_t compute_type = std::is_same_v<T, float>    ? CUBLA
                                                                          : CUBLAS_COMPUTE_32F;
 
 template <class C>
-__global__ void scale_kernel(std::int64_t size, std::int64_t stride, std::int64_t n, Compute<C> beta, C* c) {
+__global__ void scale_kernel(std::int64_t size, std::int64_t stride, std::int64_t n, C beta, C* c) {
   for (std::int64_t i = first_element(); i < n; i += grid_elements()) {
     C& out = c[i / size * stride + i % size];
-    out = C(beta == 0 ? Compute<C>(0) : beta * Compute<C>(out));
+    out = beta == 0 ? C(0) : beta * out;
   }
 }
 
 }  // namespace
 
-template <class T, class C>
+template <class T>
 void cuda_matrix_product(Stream stream, bool trans_a, bool trans_b, std::int64_t m, std::int64_t n,
                          std::int64_t k, double alpha, const T* a, std::int64_t stride_a, const T* b,
-                         std::int64_t stride_b, double beta, C* c, std::int64_t stride_c,
+                         std::int64_t stride_b, double beta, Compute<T>* c, std::int64_t stride_c,
                          std::int64_t batch) {
+  using C = Compute<T>;
   if (m == 0 || n == 0 || batch == 0) return;
   if (k == 0) {
-    launch(scale_kernel<C>, stream, batch * m * n, m * n, stride_c, batch * m * n, Compute<C>(beta), c);
+    launch(scale_kernel<C>, stream, batch * m * n, m * n, stride_c, batch * m * n, C(beta), c);
     return;
   }
   // cuBLAS reads by columns, so it sees the transposes of our matrices, and c^T = op(b)^T op(a)^T.
-  const Compute<T> alpha_c(alpha), beta_c(beta);
+  const C alpha_c(alpha), beta_c(beta);
   check(cublasGemmStridedBatchedEx(
             handle_of(stream), trans_b ? CUBLAS_OP_T : CUBLAS_OP_N, trans_a ? CUBLAS_OP_T : CUBLAS_OP_N, n, m,
             k, &alpha_c, b, cuda_type<T>, trans_b ? k : n, stride_b, a, cuda_type<T>, trans_a ? m : k,
@@ -89,9 +90,6 @@ template void cuda_matrix_product(Stream, bool, bool, std::int64_t, std::int64_t
                                   std::int64_t, std::int64_t);
 template void cuda_matrix_product(Stream, bool, bool, std::int64_t, std::int64_t, std::int64_t, double,
                                   const double*, std::int64_t, const double*, std::int64_t, double, double*,
-                                  std::int64_t, std::int64_t);
-template void cuda_matrix_product(Stream, bool, bool, std::int64_t, std::int64_t, std::int64_t, double,
-                                  const bf16*, std::int64_t, const bf16*, std::int64_t, double, bf16*,
                                   std::int64_t, std::int64_t);
 template void cuda_matrix_product(Stream, bool, bool, std::int64_t, std::int64_t, std::int64_t, double,
                                   const bf16*, std::int64_t, const bf16*, std::int64_t, double, float*,

@@ -22,31 +22,33 @@ __global__ void fill_columns_kernel(Conv2dShape s, std::int64_t n, std::int64_t 
 }
 
 // x = beta x + the sum of all columns that fill_columns_kernel takes from an element of x
-template <class T>
-__global__ void sum_columns_kernel(Conv2dShape s, std::int64_t n, Compute<T> beta, const T* columns, T* x) {
-  using C = Compute<T>;
+template <class C, class T>
+__global__ void sum_columns_kernel(Conv2dShape s, std::int64_t n, C beta, const C* columns, T* x) {
   const std::int64_t pixels = s.pixels();
   for (std::int64_t i = first_element(); i < n; i += grid_elements()) {
     const int row = static_cast<int>(i / s.w % s.h) + s.pad_h, col = static_cast<int>(i % s.w) + s.pad_w;
-    const T* channel = columns + i / (std::int64_t{s.h} * s.w) * s.kernel_h * s.kernel_w * pixels;
+    const C* channel = columns + i / (std::int64_t{s.h} * s.w) * s.kernel_h * s.kernel_w * pixels;
     C sum = 0;
     for (int a = 0; a < s.kernel_h; ++a)
       for (int b = 0; b < s.kernel_w; ++b) {
         const int r = (row - a) / s.stride_h, c = (col - b) / s.stride_w;
         if (row < a || col < b || r * s.stride_h != row - a || c * s.stride_w != col - b) continue;
-        if (r < s.out_h() && c < s.out_w())
-          sum += C(channel[(a * s.kernel_w + b) * pixels + r * s.out_w() + c]);
+        if (r < s.out_h() && c < s.out_w()) sum += channel[(a * s.kernel_w + b) * pixels + r * s.out_w() + c];
       }
     x[i] = T(beta == 0 ? sum : sum + beta * C(x[i]));
   }
 }
 
-template <class F, class T>
-__global__ void conv_finish_kernel(F f, std::int64_t n, std::int64_t pixels, int channels, const T* bias,
-                                   T* y) {
-  using C = Compute<T>;
-  for (std::int64_t i = first_element(); i < n; i += grid_elements())
-    y[i] = T(f.value(C(y[i]) + (bias == nullptr ? C(0) : C(bias[i / pixels % channels]))));
+// y = f(product + beta y + bias)
+template <class F, class C, class T>
+__global__ void conv_finish_kernel(F f, std::int64_t n, std::int64_t pixels, int channels, const C* product,
+                                   C beta, const T* bias, T* y) {
+  for (std::int64_t i = first_element(); i < n; i += grid_elements()) {
+    C sum = product[i];
+    if (beta != 0) sum += beta * C(y[i]);
+    if (bias != nullptr) sum += C(bias[i / pixels % channels]);
+    y[i] = T(f.value(sum));
+  }
 }
 
 // to[(o images + i) pixels + p] = from[(i channels + o) pixels + p]: the images of a channel side by side
@@ -59,42 +61,53 @@ __global__ void by_channel_kernel(std::int64_t n, std::int64_t pixels, int chann
   }
 }
 
-template <class T>
-__global__ void conv_add_kernel(std::int64_t n, Compute<T> beta, const Compute<T>* sum, T* out) {
+template <class C, class T>
+__global__ void conv_add_kernel(std::int64_t n, C beta, const C* sum, T* out) {
   for (std::int64_t i = first_element(); i < n; i += grid_elements())
-    out[i] = T(beta == 0 ? sum[i] : sum[i] + beta * Compute<T>(out[i]));
+    out[i] = T(beta == 0 ? sum[i] : sum[i] + beta * C(out[i]));
 }
 
+// Products are kept in f32 for bf16, so that the only rounding to it is that of the result.
+
 template <class T>
-void Conv2d::cuda(Stream stream, In<T> x, In<T> filters, Maybe<T> bias, Acc<T> y, Scratch<T> columns) const {
+void Conv2d::cuda(Stream stream, In<T> x, In<T> filters, Maybe<T> bias, Acc<T> y, Scratch<T> work) const {
+  using C = Compute<T>;
+  constexpr bool in_place = std::is_same_v<T, C>;
   const std::int64_t x_image = std::int64_t{c_in} * h * w, y_image = c_out * pixels(),
                      size = patch() * pixels();
+  C* room = reinterpret_cast<C*>(work.pointer);
+  T* columns = reinterpret_cast<T*>(room + group() * y_image);
   for (std::int64_t i = 0; i < n; i += group()) {
     const std::int64_t images = std::min<std::int64_t>(group(), n - i);
+    T* out = y + i * y_image;
+    C* product = room;
+    if constexpr (in_place) product = out;
     if (!is_product())
       launch(fill_columns_kernel<T>, stream, images * size, *this, images * size, size, pixels(),
-             x + i * x_image, columns.pointer);
-    cuda_matrix_product<T, T>(stream, false, false, c_out, pixels(), patch(), 1, filters, 0,
-                              is_product() ? x + i * x_image : columns.pointer, size, beta, y + i * y_image,
-                              y_image, images);
+             x + i * x_image, columns);
+    cuda_matrix_product<T>(stream, false, false, c_out, pixels(), patch(), 1, filters, 0,
+                           is_product() ? x + i * x_image : columns, size, in_place ? beta : 0, product,
+                           y_image, images);
+    if (in_place && !has_bias && activation == Activation::identity) continue;
+    with_activation(activation, [&](auto f) {
+      launch(conv_finish_kernel<decltype(f), C, T>, stream, images * y_image, f, images * y_image, pixels(),
+             c_out, product, C(in_place ? 0 : beta), has_bias ? bias.pointer : nullptr, out);
+    });
   }
-  if (!has_bias && activation == Activation::identity) return;
-  with_activation(activation, [&](auto f) {
-    launch(conv_finish_kernel<decltype(f), T>, stream, y_size(), f, y_size(), pixels(), c_out,
-           has_bias ? bias.pointer : nullptr, y.pointer);
-  });
 }
 
 template <class T>
-void Conv2dInputGrad::cuda(Stream stream, In<T> filters, In<T> dy, Acc<T> dx, Scratch<T> columns) const {
+void Conv2dInputGrad::cuda(Stream stream, In<T> filters, In<T> dy, Acc<T> dx, Scratch<T> work) const {
+  using C = Compute<T>;
   const std::int64_t x_image = std::int64_t{c_in} * h * w, y_image = c_out * pixels(),
                      size = patch() * pixels();
+  C* columns = reinterpret_cast<C*>(work.pointer);
   for (std::int64_t i = 0; i < n; i += group()) {
     const std::int64_t images = std::min<std::int64_t>(group(), n - i);
-    cuda_matrix_product<T, T>(stream, true, false, patch(), pixels(), c_out, 1, filters, 0, dy + i * y_image,
-                              y_image, 0, columns, size, images);
-    launch(sum_columns_kernel<T>, stream, images * x_image, *this, images * x_image, Compute<T>(beta),
-           columns.pointer, dx + i * x_image);
+    cuda_matrix_product<T>(stream, true, false, patch(), pixels(), c_out, 1, filters, 0, dy + i * y_image,
+                           y_image, 0, columns, size, images);
+    launch(sum_columns_kernel<C, T>, stream, images * x_image, *this, images * x_image, C(beta), columns,
+           dx + i * x_image);
   }
 }
 
@@ -103,19 +116,19 @@ void Conv2dWeightGrad::cuda(Stream stream, In<T> x, In<T> dy, Acc<T> dfilters, S
   using C = Compute<T>;
   const std::int64_t x_image = std::int64_t{c_in} * h * w, y_image = c_out * pixels();
   C* sum = reinterpret_cast<C*>(work.pointer);
-  T* columns = work + filters_size() * std::int64_t{sizeof(C) / sizeof(T)};
+  T* columns = reinterpret_cast<T*>(sum + filters_size());
   T* y_by_channel = columns + group() * patch() * pixels();
-  cuda_matrix_product<T, C>(stream, false, false, c_out, patch(), 0, 0, dy, 0, x, 0, 0, sum, 0, 1);  // zero
+  cuda_matrix_product<T>(stream, false, false, c_out, patch(), 0, 1, dy, 0, x, 0, 0, sum, 0, 1);  // sum = 0
   for (std::int64_t i = 0; i < n; i += group()) {
     const std::int64_t images = std::min<std::int64_t>(group(), n - i), length = images * pixels();
     launch(fill_columns_kernel<T>, stream, patch() * length, *this, patch() * length, pixels(), length,
            x + i * x_image, columns);
     launch(by_channel_kernel<T>, stream, c_out * length, c_out * length, pixels(), c_out, images,
            dy + i * y_image, y_by_channel);
-    cuda_matrix_product<T, C>(stream, false, true, c_out, patch(), length, 1, y_by_channel, 0, columns, 0, 1,
-                              sum, 0, 1);
+    cuda_matrix_product<T>(stream, false, true, c_out, patch(), length, 1, y_by_channel, 0, columns, 0, 1,
+                           sum, 0, 1);
   }
-  launch(conv_add_kernel<T>, stream, filters_size(), filters_size(), C(beta), sum, dfilters.pointer);
+  launch(conv_add_kernel<C, T>, stream, filters_size(), filters_size(), C(beta), sum, dfilters.pointer);
 }
 
 const RegisterCuda<Conv2d> registered_conv2d_cuda;

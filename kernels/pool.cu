@@ -4,6 +4,8 @@
 
 namespace tegula {
 
+namespace {
+
 // One element of x or y: its plane, row and column, and the range of windows over it or of elements in it.
 struct Place {
   std::int64_t plane;
@@ -31,6 +33,8 @@ __device__ Place windows_over(const Pool2dShape& s, std::int64_t i) {
           first(col + s.pad_w, s.kernel_w, s.stride_w),
           min((col + s.pad_w) / s.stride_w + 1, s.out_w())};
 }
+
+}  // namespace
 
 template <class T>
 __global__ void max_pool_kernel(Pool2dShape s, std::int64_t n, const T* x, T* y) {
