@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <optional>
 
 #include "kernels/pointwise_op.hpp"
 #include "task.hpp"
@@ -35,13 +36,17 @@ std::array<double, F::arity> arguments(const F& f, int number) {
   return x;
 }
 
+// Nothing at a kink or step, where the differences to both sides disagree.
 template <class F>
-double finite_difference(const F& f, std::array<double, F::arity> x, int i) {
+std::optional<double> finite_difference(const F& f, std::array<double, F::arity> x, int i) {
   constexpr double h = 1e-5;
+  const double here = value(f, x);
   x[i] += h;
   const double after = value(f, x);
   x[i] -= 2 * h;
-  return (after - value(f, x)) / (2 * h);
+  const double before = value(f, x), slope = (after - before) / (2 * h);
+  if (std::abs((after - here) - (here - before)) > 0.01 * h * (1 + std::abs(slope))) return std::nullopt;
+  return slope;
 }
 
 // Calls check(i) for i = 0, ..., F::arity - 1 as a compile-time constant.
@@ -58,12 +63,12 @@ void check_slopes() {
   for (int number = 0; number < 200; ++number) {
     const auto x = arguments(f, number);
     for_each_argument<F>([&](auto i) {
-      const double expected = finite_difference(f, x, i);
-      const auto near = doctest::Approx(expected).epsilon(1e-6).scale(1);
+      const std::optional<double> expected = finite_difference(f, x, i);
+      if (!expected) return;
+      const auto near = doctest::Approx(*expected).epsilon(1e-6).scale(1);
       CAPTURE(number);
       CAPTURE(i.value);
-      if (auto constant = pw::constant_slope(f, i); constant && pw::name_of<F>() != "equal")
-        CHECK(*constant == near);
+      if (auto constant = pw::constant_slope(f, i)) CHECK(*constant == near);
       if constexpr (pw::has_slope<F, i>) {
         const pw::Slope<F, i> slope{f};
         std::apply([&](auto... xs) { CHECK(slope.value(xs..., 1.0) == near); }, x);
@@ -103,7 +108,7 @@ TEST_SUITE("kernels") {
     CHECK(pw::Less().value(1.0, 2.0) == 1);
     CHECK(pw::Relu().value(-3.0) == 0);
     CHECK(pw::Slope<pw::Relu, 0>().value(0.0, 5.0) == 0);
-    CHECK(pw::Slope<pw::Multiply, 0>().value(INFINITY, 3.0, 1.0) == 3);
+    CHECK(pw::Slope<pw::Multiply, 0>().value(HUGE_VAL, 3.0, 1.0) == 3);
   }
 
   TEST_CASE("float, double and Dual numbers mix") {
@@ -119,8 +124,8 @@ TEST_SUITE("kernels") {
   // Vector code may not differ from scalar code in how it treats what is not an ordinary number.
   TEST_CASE_TEMPLATE("NaN, infinities, zeros and large numbers", T, float, double) {
     constexpr double huge = 1e30, nan = std::numeric_limits<double>::quiet_NaN();
-    constexpr std::array special{nan,   -INFINITY, INFINITY, -huge, huge, -200.0,
-                                 200.0, -1.0,      -0.0,     0.0,   1.0,  2.0};
+    constexpr std::array<double, 12> special{nan,   -INFINITY, INFINITY, -huge, huge, -200.0,
+                                             200.0, -1.0,      -0.0,     0.0,   1.0,  2.0};
     auto check = [&]<class F>() {
       INFO(pw::name_of<F>());
       std::int64_t n = 1;
