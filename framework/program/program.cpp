@@ -69,6 +69,10 @@ struct Program::State {
   std::vector<const Tile*> operands;  // by buffer
   std::map<int, Filler> fillers;      // by input
   std::int64_t runs = 0;
+  // Programs on one state may be in flight together: each has tags of its own, or their messages could be mistaken for
+  // each other's.
+  std::int64_t first_tag = 0;
+  static constexpr std::int64_t tags_per_program = std::int64_t{1} << 32;
 
   struct Patch {
     std::string_view scalar;
@@ -89,6 +93,7 @@ struct Program::State {
 
 void Program::State::prepare() {
   Runtime& runtime = *store->runtime;
+  first_tag = tags_per_program * store->programs++;
   for (const Buffer& buffer : listing.buffers) {
     bool kept = buffer.kind == Buffer::Kind::state;
     tiles.push_back(kept ? Tile() : Tile(runtime, buffer.region.extent, buffer.dtype));
@@ -203,10 +208,10 @@ Result Program::run(const Scalars& scalars) {
         break;
       }
       case Instruction::Kind::send:
-        submit::send(runtime, s.tile(instruction), instruction.peer, instruction.tag, instruction.priority);
+        submit::send(runtime, s.tile(instruction), instruction.peer, s.first_tag + instruction.tag, instruction.priority);
         break;
       case Instruction::Kind::receive:
-        submit::receive(runtime, s.tile(instruction), instruction.peer, instruction.tag);
+        submit::receive(runtime, s.tile(instruction), instruction.peer, s.first_tag + instruction.tag);
         break;
       case Instruction::Kind::fetch:
         s.fetch(instruction, result.state_);

@@ -10,8 +10,10 @@ namespace tegula {
 
 namespace {
 
-// Tags of messages outside steps: above those of any program.
-constexpr std::int64_t transfer_tags = std::int64_t{1} << 40;
+// Tags of messages outside steps: above those of any program, and each tile has its own.
+std::int64_t transfer_tag(const Tensor& state, std::int64_t tile) {
+  return (std::int64_t{1} << 60) + (std::int64_t{state.id()} << 32) + tile;
+}
 
 void initialize(Tile& tile, const Tensor& tensor, const std::vector<std::int64_t>& extents,
                 const TileRegion& region) {
@@ -55,13 +57,13 @@ std::vector<double> Store::read(const Tensor& state) const {
   for (std::int64_t i = 0; i < all.tiles(state.axes()); ++i) {
     int owner = all.owner(state.axes(), i);
     if (owner != 0 && owner == runtime->rank())
-      submit::send(*runtime, tiles.at({state.id(), i}), 0, transfer_tags + i);
+      submit::send(*runtime, tiles.at({state.id(), i}), 0, transfer_tag(state, i));
     if (runtime->rank() != 0) continue;
     TileRegion region = all.region(state.axes(), i);
     Tile replica;
     if (owner != 0) {
       replica = Tile(*runtime, region.extent, state.dtype());
-      submit::receive(*runtime, replica, owner, transfer_tags + i);
+      submit::receive(*runtime, replica, owner, transfer_tag(state, i));
     }
     const Tile& tile = owner == 0 ? tiles.at({state.id(), i}) : replica;
     visit_dtype(state.dtype(), [&]<class T>() {

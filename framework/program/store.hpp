@@ -25,6 +25,7 @@ struct Store {
   Plan plan;
   Runtime* runtime;
   std::map<std::pair<int, std::int64_t>, Tile> tiles;  // by tensor and index of the tile
+  std::int64_t programs = 0;                           // compiled so far
   std::uint64_t next_sequence = 0;                     // of tasks, over all programs
 };
 
