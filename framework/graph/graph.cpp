@@ -65,6 +65,10 @@ int Graph::root(int axis) const {
 }
 
 void Graph::join(const Axis& a, const Axis& b, std::string_view who) {
+  for (const Axis& axis : {a, b})
+    if (&axis.graph() != this)
+      throw std::invalid_argument("[" + std::string(who) + "] axis " + axis.name() +
+                                  " belongs to another graph");
   if (a == b) return;
   if (a.extent() != b.extent())
     throw std::invalid_argument("[" + std::string(who) + "] axis " + a.name() + " has extent " +

@@ -24,6 +24,8 @@ Axes detail::broadcast_axes(std::string_view op, std::span<const Tensor> inputs)
       if (!equal_rank || x.has(widest.axes()[i]))
         fail("axis " + x.axes()[i].name() +
              " is in one input only (use one Axis for both, or broadcast_to())");
+      if (x.axes()[i].extent() != widest.axes()[i].extent())
+        fail("axes " + x.axes()[i].name() + " and " + widest.axes()[i].name() + " differ in extent");
       graph.join(x.axes()[i], widest.axes()[i], op);
     }
   }

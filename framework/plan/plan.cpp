@@ -41,6 +41,9 @@ Plan& Plan::shard(const Axis& axis, const std::string& dimension) {
                                 "\", but the mesh has " +
                                 (known.empty() ? "no dimensions" : "only " + known));
   }
+  if (auto taken = shard_dimension(axis); taken && *taken != place - mesh_.begin())
+    throw std::invalid_argument("[plan] axis " + axis.name() + " is sharded along \"" + mesh_[*taken].first +
+                                "\" already");
   shards_[axis.id()] = static_cast<int>(place - mesh_.begin());
   return *this;
 }

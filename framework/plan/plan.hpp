@@ -30,7 +30,7 @@ class Plan {
   // The mesh of ranks, row-major: {{"data", 2}, {"tensor", 2}}. Must multiply to the number of ranks when compiled.
   Plan& mesh(std::vector<std::pair<std::string, int>> dimensions);
   // Tiles of the axis go to consecutive ranks along the mesh dimension. Throws std::invalid_argument if the mesh has no
-  // such dimension, or axis or dimension is taken.
+  // such dimension or the axis lies along another. Two axes of one tensor need two dimensions (checked when compiled).
   Plan& shard(const Axis& axis, const std::string& dimension);
   // Whether bias, activation and activation slopes join the contraction before them (on by default).
   Plan& fuse(bool on);

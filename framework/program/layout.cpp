@@ -25,6 +25,16 @@ Layout::Layout(Graph& graph, const Plan& plan, int ranks, const CompileOptions& 
     if (extent(axis) < 1)
       throw std::invalid_argument("[compile] axis " + axis.name() + " has extent " +
                                   std::to_string(extent(axis)) + "; a program needs at least 1");
+  for (int id = 0; id < static_cast<int>(graph.tensors().size()); ++id) {
+    const Tensor tensor = graph.tensor(id);
+    for (const Axis& a : tensor.axes())
+      for (const Axis& b : tensor.axes())
+        if (auto dimension = plan.shard_dimension(a);
+            dimension && a.id() < b.id() && dimension == plan.shard_dimension(b))
+          throw std::invalid_argument("[plan] " + tensor.describe() + " has two axes, " + a.name() + " and " +
+                                      b.name() + ", sharded along \"" + mesh_[*dimension].first +
+                                      "\"; they need mesh dimensions of their own");
+  }
 }
 
 std::int64_t Layout::extent(const Axis& axis) const {

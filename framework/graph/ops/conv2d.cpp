@@ -142,6 +142,8 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, Window window) {
     throw std::invalid_argument("[conv2d] stride must be at least 1 and padding at least 0, got " +
                                 std::to_string(window.stride) + " and " + std::to_string(window.padding));
   Graph& graph = x.graph();
+  if (x.axes()[1].extent() != weight.axes()[1].extent())
+    throw std::invalid_argument("[conv2d] the numbers of input channels differ: " + operands);
   graph.join(x.axes()[1], weight.axes()[1], "conv2d");
   Axes y{x.axes()[0], weight.axes()[0]};
   for (int i : {2, 3}) {

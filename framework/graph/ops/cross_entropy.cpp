@@ -1,6 +1,7 @@
 // Softmax and cross-entropy in one, with integer targets.
 #include "kernels/cross_entropy.hpp"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "framework/graph/ops.hpp"
@@ -93,7 +94,8 @@ const RegisterSemantics registered(semantics);
 Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& target) {
   Axes rows = logits.axes();
   if (!rows.empty()) rows.pop_back();
-  if (target.dtype() != i32 || logits.axes().empty() || target.axes().size() != rows.size())
+  auto same_extent = [](const Axis& a, const Axis& b) { return a.extent() == b.extent(); };
+  if (target.dtype() != i32 || logits.axes().empty() || !std::ranges::equal(rows, target.axes(), same_extent))
     throw std::invalid_argument(
         "[softmax_cross_entropy] takes logits (rows..., classes) and i32 targets (rows...), got " +
         logits.describe() + " and " + target.describe());
