@@ -8,7 +8,8 @@
 namespace tegula {
 
 struct Device {
-  // Copies the tiles to the device, runs op.cuda, waits, and copies them back. Throws std::runtime_error on a CUDA error.
+  // Copies the tiles to the device, runs op.cuda, waits, and copies them back. Throws std::runtime_error on a
+  // CUDA error.
   void (*run)(const OpInfo& op, const void* attributes, const std::vector<void*>& tiles, DType dtype);
 };
 

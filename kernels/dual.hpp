@@ -1,10 +1,10 @@
 // Dual numbers: a value with its derivative along one direction. A pointwise op's functor evaluated on them
-// gives its slope, and on Dual<Dual<T>> its second slope, so that no op states a derivative by hand.
-// Operands that are held constant stay plain numbers: nothing is multiplied by a zero derivative, which would cost
+// gives its slope, and on Dual<Dual<T>> its second slope, so that no op states a derivative by hand. Operands
+// that are held constant stay plain numbers: nothing is multiplied by a zero derivative, which would cost
 // time and make NaN of infinities.
 //
-// namespace math has the elementary functions on float, double and Dual. On the CPU they are glibc's, whose vector
-// forms (libmvec) take their place inside vectorised loops; on the GPU they are CUDA's.
+// namespace math has the elementary functions on float, double and Dual. On the CPU they are glibc's, whose
+// vector forms (libmvec) take their place inside vectorised loops; on the GPU they are CUDA's.
 #pragma once
 
 #include <cmath>

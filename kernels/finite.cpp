@@ -6,8 +6,8 @@
 
 namespace tegula {
 
-// x - x is NaN for those. Blocks, so that a bad element near the start ends the search early although the inner loop has
-// no branch.
+// x - x is NaN for those. Blocks, so that a bad element near the start ends the search early although the
+// inner loop has no branch.
 template <class T>
 TEGULA_CLONES static bool finite(const T* x, std::int64_t n) {
   constexpr std::int64_t block = 4096;

@@ -20,7 +20,8 @@ inline unsigned blocks_for(std::int64_t n) {
   return static_cast<unsigned>(std::min<std::int64_t>(blocks, 4096));
 }
 
-// kernel<<<...>>>(arguments...) on `stream`, for n elements; nothing for none. Throws std::runtime_error if it cannot be launched.
+// kernel<<<...>>>(arguments...) on `stream`, for n elements; nothing for none. Throws std::runtime_error if
+// it cannot be launched.
 template <class... P, class... A>
 void launch(void (*kernel)(P...), Stream stream, std::int64_t n, A... arguments) {
   if (n == 0) return;

@@ -1,5 +1,5 @@
-// One step of an optimizer on a tile of a parameter w with gradient g, as torch.optim defines SGD, Adam and AdamW. What they
-// remember of earlier steps starts as zeros. "step" counts the updates from 1.
+// One step of an optimizer on a tile of a parameter w with gradient g, as torch.optim defines SGD, Adam and
+// AdamW. What they remember of earlier steps starts as zeros. "step" counts the updates from 1.
 #pragma once
 
 #include <cmath>

@@ -1,15 +1,15 @@
-// Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): a random function of a counter and
-// a key, so that a random number depends on what it is for, and not on who asks for it or when. No state is kept.
+// Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): a random function
+// of a counter and a key, so that a random number depends on what it is for, and not on who asks for it or
+// when. No state is kept.
 //
 // Here the question is (seed, stream, step, element):
 //   key     = seed: low, high 32 bits
 //   counter = element / 4: low, high 32 bits; stream, the number of a tensor; step
-// and the element gets word element % 4 of the answer. Nothing is mixed or hashed: other questions have other counters or keys.
-// From a word w, all dtypes alike:
+// and the element gets word element % 4 of the answer. Nothing is mixed or hashed: other questions have other
+// counters or keys. From a word w, all dtypes alike:
 //   uniform  u = (w >> 8) 2^-24, in [0, 1)
-//   normal   elements 2p and 2p + 1 are r cos(2 pi t) and r cos(2 pi (t - 1/4)) = r sin(2 pi t) (Box and Muller 1958), where
-//            r = sqrt(-2 log(1 - u[2p])) and t = u[2p + 1]
-// tests/kernels/random.py says the same in numpy.
+//   normal   elements 2p and 2p + 1 are r cos(2 pi t) and r cos(2 pi (t - 1/4)) = r sin(2 pi t), where
+//            r = sqrt(-2 log(1 - u[2p])) and t = u[2p + 1] (Box and Muller 1958)
 #pragma once
 
 #include <cstdint>
@@ -51,8 +51,8 @@ TEGULA_FN std::uint32_t philox_word(std::uint64_t seed, std::uint32_t stream, st
   return element & 2 ? high : low;
 }
 
-// Sorting the samples 0, 1, ... of a data set by this key shuffles them, differently in each epoch. The stream is one that no
-// tensor has.
+// Sorting the samples 0, 1, ... of a data set by this key shuffles them, differently in each epoch. The
+// stream is one that no tensor has.
 inline std::uint64_t philox_permutation_key(std::uint64_t seed, std::uint32_t epoch, std::uint64_t sample) {
   PhiloxWords words = philox(seed, 0xffffffffu, epoch, sample);
   return std::uint64_t{words.w1} << 32 | words.w0;

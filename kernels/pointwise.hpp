@@ -1,6 +1,6 @@
-// All pointwise ops, each stated once, by a functor. Loops for the CPU, CUDA kernels, codelets, derivatives, tests and
-// benchmarks are instantiated from the list PointwiseOps at the end of this file: adding an op is adding a functor
-// and its name there. A functor has
+// All pointwise ops, each stated once, by a functor. Loops for the CPU, CUDA kernels, codelets, derivatives,
+// tests and benchmarks are instantiated from the list PointwiseOps at the end of this file: adding an op is
+// adding a functor and its name there. A functor has
 //
 //   name, arity, flops            flops: roughly, of one element, an elementary function counting as 10
 //   value(x...)                   the function, for float, double and Dual numbers in any mixture
@@ -10,8 +10,8 @@
 //   data members                  parameters of the op, doubles
 //   sample(operand, u)            maps u in [0, 1) into the domain, for the tests; default 6u - 3
 //   example()                     an op with other parameters than the default ones, for the tests
-//   linear(i)                     the derivative by argument i where it is a constant, else nothing: the graph then
-//                                 needs no multiplication by a slope
+//   linear(i)                     the derivative by argument i where it is a constant, else nothing: then
+//                                 the graph needs no multiplication by a slope
 //   slope_from_output(y)          the derivative as a function of the result, so that x need not be kept
 //   piecewise_linear = true       second derivatives vanish
 #pragma once
@@ -321,8 +321,8 @@ template <class A, class B>
 using Deeper = std::conditional_t<(depth<A> < depth<B>), B, A>;
 }
 
-// dy dF/dx_i, of operands x..., dy: what a gradient by x_i needs. Its own slopes are the second derivatives; by dy it is
-// linear, with the slope Slope<F, i>(x..., ddy).
+// dy dF/dx_i, of operands x..., dy: what a gradient by x_i needs. Its own slopes are the second derivatives;
+// by dy it is linear, with the slope Slope<F, i>(x..., ddy).
 template <class F, int i>
 struct Slope {
   static_assert(i < F::arity);
@@ -384,8 +384,8 @@ inline constexpr int order<Slope<F, i>> = order<F> + 1;
 template <class F>
 inline constexpr int order<OutputSlope<F>> = order<F> + 1;
 
-// Whether the derivative by x_i is an op of its own, Slope<F, i>: not if it is constant, nor if F is itself a slope and
-// x_i the dy in which it is linear (the derivative is then F with another dy).
+// Whether the derivative by x_i is an op of its own, Slope<F, i>: not if it is constant, nor if F is itself a
+// slope and x_i the dy in which it is linear (the derivative is then F with another dy).
 template <class F, int i>
 inline constexpr bool has_slope = !constant_slope(F(), i) && (order<F> == 0 || i + 1 < F::arity);
 
@@ -416,11 +416,12 @@ using PointwiseOps =
 
 namespace pointwise {
 
-// Calls visit.template operator()<F>() for each functor of the list (order 0), its derivatives (1), or theirs (2).
-template <int order, class Visit>
+// Calls visit.template operator()<F>() for each functor of the list (n = 0), its derivatives (1), or theirs
+// (2).
+template <int n, class Visit>
 void for_each_of_order(Visit visit) {
-  if constexpr (order > 0) {
-    for_each_of_order<order - 1>([&]<class F>() { for_each_slope<F>(visit); });
+  if constexpr (n > 0) {
+    for_each_of_order<n - 1>([&]<class F>() { for_each_slope<F>(visit); });
   } else {
     [&]<class... F>(Types<F...>) { (visit.template operator()<F>(), ...); }(PointwiseOps());
   }

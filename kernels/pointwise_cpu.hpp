@@ -29,7 +29,8 @@ TEGULA_CLONES static void vector_loop(const F& functor, C* y, std::int64_t n, X.
   }
 }
 
-// Brings the strided operands and the output to `loop`. No template over functors: it is compiled once per type.
+// Brings the strided operands and the output to `loop`. No template over functors: it is compiled once per
+// type.
 template <class T>
 void for_blocks(std::span<const std::int32_t> extent,
                 std::span<const std::array<std::int32_t, max_rank>> stride, VectorLoop<Compute<T>> loop,
@@ -54,7 +55,8 @@ void Pointwise<F, std::index_sequence<K...>>::reference(Each<K, In<double>>... x
   for (std::int64_t i = 0; i < at.elements(); ++i) y[i] = f.value(x[at.offset(K, i)]...);
 }
 
-// Scalars, nothing, one row, a bias, a column to the left of a matrix, a transposed operand, a bias of channels.
+// Scalars, nothing, one row, a bias, a column to the left of a matrix, a transposed operand, a bias of
+// channels.
 template <class F, std::size_t... K>
 std::vector<Pointwise<F, std::index_sequence<K...>>> Pointwise<F, std::index_sequence<K...>>::samples() {
   using Strides = std::vector<std::int64_t>;

@@ -6,7 +6,8 @@
 
 namespace tegula {
 
-// The functor as an argument of a kernel: nothing if it has no parameters, because nvcc does not accept Slope's then.
+// The functor as an argument of a kernel: nothing if it has no parameters, because nvcc does not accept
+// Slope's then.
 template <class F>
 auto parameters_of(const F& f) {
   if constexpr (std::is_empty_v<F>)

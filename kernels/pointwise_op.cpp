@@ -1,5 +1,5 @@
-// The pointwise ops themselves, and what all pointwise code shares. Derivatives are in pointwise_slope.cpp, which only
-// splits the time of compiling.
+// The pointwise ops themselves, and what all pointwise code shares. Derivatives are in pointwise_slope.cpp,
+// which only splits the time of compiling.
 #include <algorithm>
 
 #include "kernels/pointwise_cpu.hpp"

@@ -9,8 +9,8 @@ namespace {
 constexpr int chunk = 512;        // elements made at once
 constexpr int vector_block = 64;  // in blocks of this size, so that all of them are made by vector code
 
-// v[0], ..., v[n - 1] from the words of elements 4 first, 4 first + 1, ...: make(w0, w1, v0, v1) makes a pair of them, as
-// normal numbers want. n is a multiple of vector_block.
+// v[0], ..., v[n - 1] from the words of elements 4 first, 4 first + 1, ...: make(w0, w1, v0, v1) makes a pair
+// of them, as normal numbers want. n is a multiple of vector_block.
 template <class C, class Make>
 TEGULA_CLONES void make_values(const RandomStream& random, std::uint64_t first, int n, C* v, Make make) {
   const std::uint64_t seed = random.seed;

@@ -1,4 +1,5 @@
-// One thread per element: it computes the four words of a counter and uses one or two, which the memory's speed hides.
+// One thread per element: it computes the four words of a counter and uses one or two, which the memory's
+// speed hides.
 #include "kernels/launch.hpp"
 #include "kernels/random.hpp"
 

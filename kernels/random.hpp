@@ -1,5 +1,5 @@
-// What the elements of a tensor start as, and dropout. Random numbers are a function of the element's place in the whole tensor
-// (philox.hpp), so they do not depend on how it is cut into tiles or where they are.
+// What the elements of a tensor start as, and dropout. Random numbers are a function of the element's place
+// in the whole tensor (philox.hpp), so they do not depend on how it is cut into tiles or where they are.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,8 @@ struct TileInTensor {
   Strided<1> at;
 
   TileInTensor() = default;
-  // The tile of the given extents whose first element has index `begin`, in a row-major tensor of extents `full`.
+  // The tile of the given extents whose first element has index `begin`, in a row-major tensor of extents
+  // `full`.
   TileInTensor(std::span<const std::int64_t> extents, std::span<const std::int64_t> begin,
                std::span<const std::int64_t> full) {
     std::vector<std::int64_t> stride(full.size(), 1);
@@ -118,8 +119,8 @@ struct Normal {  // y[i] normally distributed
   void cuda(Stream stream, Out<T> y) const;
 };
 
-struct
-    Dropout {  // y[i] = x[i] / (1 - probability) or, with that probability, 0. Its own gradient, with dy for x.
+// y[i] = x[i] / (1 - probability) or, with that probability, 0. Its own gradient, with dy for x.
+struct Dropout {
   static constexpr std::string_view name = "dropout";
   static const Scalar scalars[1];
   double probability;
@@ -130,7 +131,8 @@ struct
   double flops() const { return 20.0 * static_cast<double>(tile.elements()); }
   static std::vector<Dropout> samples();
 
-  // What x is multiplied by. u and probability are compared in steps of 2^-24, so that all dtypes drop the same elements.
+  // What x is multiplied by. u and probability are compared in steps of 2^-24, so that all dtypes drop the
+  // same elements.
   template <class C>
   TEGULA_FN C factor(std::uint32_t word) const {
     return word >> 8 >= static_cast<std::uint32_t>(probability * 0x1p24) ? C(1 / (1 - probability)) : C(0);

@@ -15,8 +15,8 @@ namespace tegula {
 
 inline constexpr int max_rank = 6;  // axes of a task, once those that lie together have become one
 
-// Where the operands of a task lie: element (i0, i1, ...) of the output, which is dense and row-major, is made from
-// element sum_d i_d stride[k][d] of operand k. A stride of 0 broadcasts.
+// Where the operands of a task lie: element (i0, i1, ...) of the output, which is dense and row-major, is
+// made from element sum_d i_d stride[k][d] of operand k. A stride of 0 broadcasts.
 template <int arity>
 struct Strided {
   std::int64_t rank = 0;  // of 64 bits, so that there is no padding: attributes are compared as bytes
@@ -24,8 +24,8 @@ struct Strided {
   std::array<std::array<std::int32_t, max_rank>, arity> stride{};
 
   Strided() = default;
-  // extents and each strides[k] are as long as the output has axes. Throws std::invalid_argument if more than max_rank axes
-  // remain after merging, or if a stride or the number of elements reaches 2^31.
+  // extents and each strides[k] are as long as the output has axes. Throws std::invalid_argument if more than
+  // max_rank axes remain after merging, or if a stride or the number of elements reaches 2^31.
   Strided(std::span<const std::int64_t> extents, const std::array<std::vector<std::int64_t>, arity>& strides);
 
   std::int64_t elements() const {
@@ -41,8 +41,8 @@ struct Strided {
     }
     return last + 1;
   }
-  TEGULA_FN std::int64_t offset(
-      int k, std::int64_t element) const {  // in operand k, of what an element of the output is made from
+  // Offset in operand k of what an element of the output is made from.
+  TEGULA_FN std::int64_t offset(int k, std::int64_t element) const {
     std::int64_t offset = 0;
     for (int d = static_cast<int>(rank) - 1; d >= 0; element /= extent[d--])
       offset += element % extent[d] * stride[k][d];

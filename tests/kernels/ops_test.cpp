@@ -1,5 +1,5 @@
-// The tests of every registered op, derived from its statement: for all samples and dtypes. A new op is tested without
-// a line here.
+// The tests of every registered op, derived from its statement: for all samples and dtypes. A new op is
+// tested without a line here.
 #include <doctest/doctest.h>
 
 #include <cstdio>

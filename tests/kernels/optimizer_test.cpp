@@ -1,4 +1,5 @@
-// The optimizers against PyTorch's definitions, written down from the documentation of torch.optim, over some steps.
+// The optimizers against PyTorch's definitions, written down from the documentation of torch.optim, over some
+// steps.
 #include "kernels/optimizer.hpp"
 
 #include <doctest/doctest.h>

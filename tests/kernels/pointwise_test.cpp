@@ -1,5 +1,5 @@
-// What the generated tests of ops cannot know of pointwise functors: that their derivatives are derivatives, and what becomes of
-// NaN and infinities.
+// What the generated tests of ops cannot know of pointwise functors: that their derivatives are derivatives,
+// and what becomes of NaN and infinities.
 #include <doctest/doctest.h>
 
 #include <array>

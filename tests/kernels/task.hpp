@@ -27,7 +27,8 @@ inline void store(DType dtype, std::byte* at, double value) {
   });
 }
 
-// n elements between two guard zones that nobody may write, starting `shift` elements after a multiple of 64 bytes.
+// n elements between two guard zones that nobody may write, starting `shift` elements after a multiple of 64
+// bytes.
 class Operand {
  public:
   Operand(DType dtype, std::int64_t n, int shift)
@@ -65,8 +66,8 @@ struct Task {
   DType dtype;
   std::vector<Operand> operands;  // of no elements where absent
 
-  // Operands hold op.sample() of pseudo-random numbers rounded to `rounded_to`, whatever type they are stored in; what will
-  // be overwritten holds NaN.
+  // Operands hold op.sample() of pseudo-random numbers rounded to `rounded_to`, whatever type they are stored
+  // in; what will be overwritten holds NaN.
   Task(const OpInfo& of, std::vector<std::byte> with, DType run_for, DType rounded_to, int shift = 0)
       : op(of), attributes(std::move(with)), dtype(run_for) {
     for (int k = 0; k < count(); ++k) {
@@ -117,8 +118,9 @@ inline double epsilon(DType dtype) {
   }
 }
 
-// What is wrong with `x`, an output of a task run for x's type, if `exact` is what it should be: empty if nothing. An error may
-// be `ulps` of the type computed in, of the element or of the root mean square of all, plus the rounding to bf16.
+// What is wrong with `x`, an output of a task run for x's type, if `exact` is what it should be: empty if
+// nothing. An error may be `ulps` of the type computed in, of the element or of the root mean square of all,
+// plus the rounding to bf16.
 inline std::string difference(const Operand& x, const Operand& exact, double ulps) {
   double squares = 0;
   std::int64_t finite = 0;
