@@ -129,7 +129,7 @@ class Lowering {
   int add_buffer(const Value& value, Buffer::Kind kind);
   void read(Value& value, int rank);
   void write(Value& value, int rank);
-  void emit(int node, const Tuple& tuple, std::span<Value* const> operands);
+  void emit(int node, TaskSpec spec, std::span<Value* const> operands);
   void combine(int node, Combine how, Value& left, Value& right, Value& into);
   void update(int index, Tuple& tuple);
   void one_task(int index, Tuple& tuple, int rank, std::span<Value* const> written);
@@ -191,9 +191,8 @@ void Lowering::write(Value& value, int rank) {
         value, value.info->kind == TensorInfo::Kind::state ? Buffer::Kind::state : Buffer::Kind::value);
 }
 
-void Lowering::emit(int index, const Tuple& tuple, std::span<Value* const> operands) {
-  const Node& node = listing_.nodes[index];
-  Instruction task{.kind = Instruction::Kind::task, .node = index, .spec = node.semantics->task(node, tuple)};
+void Lowering::emit(int index, TaskSpec spec, std::span<Value* const> operands) {
+  Instruction task{.kind = Instruction::Kind::task, .node = index, .spec = std::move(spec)};
   for (Value* operand : operands) task.buffers.push_back(operand ? operand->buffer : -1);
   listing_.instructions.push_back(std::move(task));
 }
@@ -201,16 +200,20 @@ void Lowering::emit(int index, const Tuple& tuple, std::span<Value* const> opera
 // Runs the node's task for the tuple on `rank`: brings the inputs there, writes the outputs.
 void Lowering::one_task(int index, Tuple& tuple, int rank, std::span<Value* const> written) {
   const Node& node = listing_.nodes[index];
+  TaskSpec spec = node.semantics->task(node, tuple);
   std::vector<Value*> operands;
-  for (const Tensor& x : node.inputs) {
-    operands.push_back(x ? &value(x, tuple.tile_of(x.axes())) : nullptr);
-    if (x) read(*operands.back(), rank);
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+    const Tensor& x = node.inputs[i];
+    // A bias, say, is of use only to the last task of a chain.
+    bool used = x && spec.op->has(spec.attributes.data(), static_cast<int>(i));
+    operands.push_back(used ? &value(x, tuple.tile_of(x.axes())) : nullptr);
+    if (used) read(*operands.back(), rank);
   }
   for (Value* y : written) {
     write(*y, rank);
     operands.push_back(y);
   }
-  if (rank == rank_) emit(index, tuple, operands);
+  if (rank == rank_) emit(index, std::move(spec), operands);
 }
 
 // left += right, in that order, where less has to travel.
@@ -255,7 +258,7 @@ void Lowering::update(int index, Tuple& tuple) {
   for (Value* operand : operands)
     if (operand) read(*operand, owner);
   for (Value* state : changed) write(*state, owner);
-  if (owner == rank_) emit(index, tuple, operands);
+  if (owner == rank_) emit(index, std::move(spec), operands);
 }
 
 void Lowering::node(int index) {
