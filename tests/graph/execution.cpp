@@ -1,0 +1,193 @@
+#include "tests/graph/execution.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <stdexcept>
+
+namespace tegula::test {
+
+namespace {
+
+Hash mix(Hash a, Hash b) {  // the finalizer of SplitMix64
+  Hash z = a * 0x9e3779b97f4a7c15U + b + 0x632be59bd9b4e019U;
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9U;
+  z = (z ^ z >> 27) * 0x94d049bb133111ebU;
+  return z ^ z >> 31;
+}
+
+// The operands of the task, scratch left out, as in Instruction::buffers.
+std::vector<Access> accesses(const TaskSpec& spec) {
+  std::vector<Access> all;
+  for (int i = 0; i < static_cast<int>(spec.op->operands.size()); ++i)
+    if (Access access = spec.op->access(spec.attributes.data(), i); access != Access::scratch)
+      all.push_back(access);
+  return all;
+}
+
+}  // namespace
+
+class Execution::Rank {
+ public:
+  Rank(Execution& all, const Listing& listing, int rank)
+      : all_(all),
+        listing_(listing),
+        rank_(rank),
+        contents_(listing.buffers.size()),
+        dropped_(contents_.size()) {
+    // Values are known by the node that makes them: lowering makes new tensors each time where it expands an op.
+    for (std::size_t i = 0; i < listing.nodes.size(); ++i)
+      for (const Tensor& y : listing.nodes[i].outputs) maker_.emplace(y.id(), mix(i, maker_.size()));
+    for (std::size_t i = 0; i < contents_.size(); ++i) {
+      const Buffer& buffer = listing.buffers[i];
+      if (buffer.kind != Buffer::Kind::state) continue;
+      require(all.state_.emplace(std::pair(buffer.tensor, buffer.tile), place(buffer)).second,
+              "a tile of state has two buffers");
+      contents_[i] = place(buffer);
+    }
+    last_use_.assign(contents_.size(), -1);
+    for (std::size_t i = 0; i < listing.instructions.size(); ++i)
+      if (listing.instructions[i].kind != Instruction::Kind::drop)
+        for (int b : listing.instructions[i].buffers)
+          if (b >= 0) last_use_[b] = static_cast<int>(i);
+  }
+
+  bool done() const { return next_ == static_cast<int>(listing_.instructions.size()); }
+
+  // Goes on to the next receive whose message has not been sent, or the end. Returns whether it got anywhere.
+  bool advance() {
+    const int from = next_;
+    while (!done() && perform(listing_.instructions[next_])) ++next_;
+    return next_ > from;
+  }
+
+  void finish() const {
+    for (std::size_t i = 0; i < contents_.size(); ++i) {
+      const Buffer& buffer = listing_.buffers[i];
+      if (buffer.kind == Buffer::Kind::state)
+        all_.state_[{buffer.tensor, buffer.tile}] = contents_[i].value();
+      else
+        require(dropped_[i], "a buffer is never dropped");
+    }
+  }
+
+ private:
+  void require(bool holds, const std::string& what) const {
+    if (!holds)
+      throw std::logic_error(what + ", on rank " + std::to_string(rank_) + " at instruction " +
+                             std::to_string(next_));
+  }
+
+  // The tile that a buffer holds, by the same number on all ranks.
+  Hash place(const Buffer& buffer) const {
+    auto maker = maker_.find(buffer.tensor);
+    Hash hash = mix(maker == maker_.end() ? static_cast<Hash>(buffer.tensor) : maker->second, buffer.tile);
+    for (std::int64_t begin : buffer.region.begin) hash = mix(hash, begin);
+    for (std::int64_t extent : buffer.region.extent) hash = mix(hash, extent);
+    return mix(hash, buffer.bytes());
+  }
+
+  Hash read(int buffer) const {
+    require(contents_[buffer].has_value(), "a buffer is read that nothing has written");
+    return *contents_[buffer];
+  }
+  void write(int buffer, Hash contents) {
+    require(!dropped_[buffer], "a dropped buffer is written");
+    contents_[buffer] = contents;
+  }
+
+  bool perform(const Instruction& instruction) {
+    using enum Instruction::Kind;
+    const std::vector<int>& buffers = instruction.buffers;
+    switch (instruction.kind) {
+      case task:
+        require(instruction.node >= node_, "tasks are not in the order of the nodes");
+        node_ = instruction.node;
+        run(instruction);
+        break;
+      case fill:
+        write(buffers[0], place(listing_.buffers[buffers[0]]));
+        break;
+      case send: {
+        Message message{rank_, instruction.peer, place(listing_.buffers[buffers[0]]), read(buffers[0])};
+        require(all_.sent_.emplace(instruction.tag, message).second, "a tag is used twice");
+        break;
+      }
+      case receive: {
+        auto place_of = all_.sent_.find(instruction.tag);
+        if (place_of == all_.sent_.end()) return false;
+        const Message& message = place_of->second;
+        require(message.to == rank_ && message.from == instruction.peer, "sender and receiver do not match");
+        require(message.tile == place(listing_.buffers[buffers[0]]), "what is sent is not what is received");
+        require(received_.insert(instruction.tag).second, "a message is received twice");
+        write(buffers[0], message.contents);
+        ++all_.messages_;
+        break;
+      }
+      case fetch: {
+        const Buffer& buffer = listing_.buffers[buffers[0]];
+        all_.outputs_[{buffer.tensor, buffer.tile}] = read(buffers[0]);
+        break;
+      }
+      case drop:
+        require(listing_.buffers[buffers[0]].kind != Buffer::Kind::state, "state is dropped");
+        require(!dropped_[buffers[0]] && last_use_[buffers[0]] < next_, "a buffer is dropped too early");
+        dropped_[buffers[0]] = true;
+        contents_[buffers[0]].reset();
+        break;
+    }
+    return true;
+  }
+
+  void run(const Instruction& instruction) {
+    const std::vector<Access> access = accesses(instruction.spec);
+    const std::vector<int>& buffers = instruction.buffers;
+    require(access.size() == buffers.size(), "a task has not the operands of its op");
+    Hash hash = std::hash<std::string>()(instruction.spec.op->name);
+    hash = mix(hash, instruction.node);
+    if (adds_partial_sums(instruction, access)) {
+      hash += read(buffers[0]) + read(buffers[1]);  // the same in either order, as a sum of two is
+    } else {
+      for (std::size_t i = 0; i < buffers.size(); ++i) {
+        if (buffers[i] < 0) continue;
+        hash = mix(hash, place(listing_.buffers[buffers[i]]));
+        if (access[i] != Access::write) hash = mix(hash, read(buffers[i]));
+      }
+    }
+    all_.tasks_.insert(hash);
+    for (std::size_t i = 0; i < buffers.size(); ++i)
+      if (buffers[i] >= 0 && access[i] != Access::read) write(buffers[i], mix(hash, i));
+  }
+
+  bool adds_partial_sums(const Instruction& instruction, const std::vector<Access>& access) const {
+    if (access != std::vector{Access::read, Access::read_write}) return false;
+    return place(listing_.buffers[instruction.buffers[0]]) == place(listing_.buffers[instruction.buffers[1]]);
+  }
+
+  Execution& all_;
+  const Listing& listing_;
+  int rank_;
+  std::map<int, Hash> maker_;                  // by tensor
+  std::vector<std::optional<Hash>> contents_;  // by buffer
+  std::vector<char> dropped_;
+  std::vector<int> last_use_;
+  std::set<std::int64_t> received_;
+  int next_ = 0, node_ = 0;
+};
+
+Execution::Execution(const std::vector<Listing>& listings) {
+  std::vector<Rank> ranks;
+  for (std::size_t i = 0; i < listings.size(); ++i)
+    ranks.emplace_back(*this, listings[i], static_cast<int>(i));
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (Rank& rank : ranks) moved |= rank.advance();
+  }
+  for (const Rank& rank : ranks)
+    if (!rank.done()) throw std::logic_error("the ranks wait for each other");
+  for (const Rank& rank : ranks) rank.finish();
+  if (messages_ != static_cast<std::int64_t>(sent_.size()))
+    throw std::logic_error("a message is not received");
+}
+
+}  // namespace tegula::test

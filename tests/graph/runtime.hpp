@@ -1,0 +1,10 @@
+// StarPU takes a while to start: the cases of a test binary share one Runtime.
+#pragma once
+
+#include "framework/runtime/runtime.hpp"
+
+namespace tegula::test {
+
+Runtime& runtime();
+
+}  // namespace tegula::test
