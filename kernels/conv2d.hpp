@@ -65,6 +65,7 @@ struct Conv2dShape {
 // y[i, o, p] = activation(sum_q filters[o, q] patches(x[i])[q, p] + beta y[i, o, p] + bias[o]);  bias is (c_out)
 struct Conv2d : Conv2dShape {
   static constexpr std::string_view name = "conv2d";
+  static constexpr double ulps = 64;
   float beta;
   bool has_bias;
   Activation activation;
@@ -101,6 +102,7 @@ struct Conv2d : Conv2dShape {
 // dx = beta dx + the gradient of sum dy conv(x, filters) with respect to x
 struct Conv2dInputGrad : Conv2dShape {
   static constexpr std::string_view name = "conv2d_input_grad";
+  static constexpr double ulps = 64;
   float beta;
 
   std::array<std::int64_t, 4> extents(DType dtype) const {
@@ -130,6 +132,7 @@ struct Conv2dInputGrad : Conv2dShape {
 // dfilters = beta dfilters + the gradient of sum dy conv(x, filters) with respect to filters, images in order
 struct Conv2dWeightGrad : Conv2dShape {
   static constexpr std::string_view name = "conv2d_weight_grad";
+  static constexpr double ulps = 64;
   float beta;
 
   std::array<std::int64_t, 4> extents(DType dtype) const {

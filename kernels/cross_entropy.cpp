@@ -22,7 +22,7 @@ TEGULA_CLONES void gradient(std::int64_t rows, std::int32_t cols, std::int32_t c
     const std::int32_t hit = target[r];
 #pragma GCC ivdep
     for (std::int32_t c = 0; c < cols; ++c)
-      dlogits[c] = T((std::exp(C(logits[c]) - shift) - (class_begin + c == hit ? C(1) : C(0))) * scale);
+      dlogits[c] = T((exp_or_zero(C(logits[c]) - shift) - (class_begin + c == hit ? C(1) : C(0))) * scale);
   }
 }
 

@@ -1,6 +1,5 @@
 #include "kernels/combine.hpp"
 #include "kernels/cross_entropy.hpp"
-#include "kernels/dual.hpp"
 #include "kernels/warp.hpp"
 
 namespace tegula {
@@ -14,7 +13,7 @@ __global__ void cross_entropy_kernel(std::int64_t rows, int cols, const T* logit
     C most = -INFINITY, sum = 0;
     for (int c = lane(); c < cols; c += 32) most = Maximum{}(most, C(row[c]));
     const C shift = finite_or_zero(over_lanes(most, Maximum{}));
-    for (int c = lane(); c < cols; c += 32) sum += math::exp(C(row[c]) - shift);
+    for (int c = lane(); c < cols; c += 32) sum += exp_or_zero(C(row[c]) - shift);
     sum = shift + math::log(over_lanes(sum, Plus{}));
     if (lane() != 0) continue;
     const bool exists = target[r] >= 0 && target[r] < cols;
@@ -31,7 +30,7 @@ __global__ void cross_entropy_grad_kernel(std::int64_t n, int cols, int class_be
   for (std::int64_t i = first_element(); i < n; i += grid_elements()) {
     const std::int64_t r = i / cols;
     const C hit = target[r] == class_begin + static_cast<int>(i % cols) ? 1 : 0;
-    dlogits[i] = T((math::exp(C(logits[i]) - C(log_sum_exp[r])) - hit) * C(dloss[r]));
+    dlogits[i] = T((exp_or_zero(C(logits[i]) - C(log_sum_exp[r])) - hit) * C(dloss[r]));
   }
 }
 

@@ -14,6 +14,7 @@ namespace tegula {
 // activation's backward, fused into the product that computes the gradient of its output.
 struct Gemm {
   static constexpr std::string_view name = "gemm";
+  static constexpr double ulps = 64;  // of sums of k products
   std::int32_t batch, m, n, k;
   bool trans_a, trans_b;
   float alpha, beta;

@@ -25,7 +25,7 @@ struct SumExp : Plus {
   static constexpr double neutral = 0, fill = -INFINITY;
   template <class C>
   TEGULA_FN C term(C x, C shift) const {
-    return std::exp(x - shift);
+    return exp_or_zero(x - shift);
   }
 };
 

@@ -43,7 +43,7 @@ __global__ void reduce_kernel(Reduce op, Reduce::Loops kept, Reduce::Loops reduc
       double sum = 0;
       for (std::int64_t j = lane; j < n; j += lanes) {
         const auto v = Compute<T>(from[reduced.offset(j)]);
-        sum += op.kind == Reduce::Kind::sum ? v : math::exp(v - Compute<T>(shift));
+        sum += op.kind == Reduce::Kind::sum ? v : exp_or_zero(v - Compute<T>(shift));
       }
       total = over_block(sum, lanes, outputs, Plus{}, shared);
     }

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "kernels/combine.hpp"
-#include "kernels/dual.hpp"
 #include "kernels/op.hpp"
 
 namespace tegula {

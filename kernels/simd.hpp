@@ -8,7 +8,6 @@
 #include <cstdint>
 
 #include "kernels/combine.hpp"
-#include "kernels/dual.hpp"  // declares the vector forms of exp and log
 
 // Compiles a function once per instruction set and picks at load time. What it calls has to be inlined into it.
 #if defined(__x86_64__) && !defined(TEGULA_NO_TARGET_CLONES)
@@ -47,8 +46,12 @@ TEGULA_FN C fold(std::int64_t n, C neutral, C fill, Load load, Map map, Combine 
     for (int l = 0; l < lanes; ++l) lane[l] = combine(lane[l], map(load(i + l)));
   }
   if (const int rest = static_cast<int>(n - i); rest > 0) {
+    C last
+        [lanes];  // in memory: else g++ applies `map` to whatever a masked load leaves in the lanes it skips
 #pragma omp simd
-    for (int l = 0; l < lanes; ++l) lane[l] = combine(lane[l], map(l < rest ? load(i + l) : fill));
+    for (int l = 0; l < lanes; ++l) last[l] = l < rest ? load(i + l) : fill;
+#pragma omp simd
+    for (int l = 0; l < lanes; ++l) lane[l] = combine(lane[l], map(last[l]));
   }
   return combine_tree<lanes>(lane, combine);
 }
@@ -71,7 +74,7 @@ template <class C, class T>
 TEGULA_FN C sum_of_exp(const T* x, std::int64_t n, C shift) {
   return fold(
       n, C(0), C(-INFINITY), [=](std::int64_t i) TEGULA_INLINE { return C(x[i]); },
-      [=](C v) TEGULA_INLINE { return std::exp(v - shift); }, Plus{});
+      [=](C v) TEGULA_INLINE { return exp_or_zero(v - shift); }, Plus{});
 }
 
 }  // namespace tegula

@@ -12,14 +12,14 @@ TEGULA_CLONES void softmax(std::int64_t rows, std::int64_t cols, const T* x, T* 
     const C shift = max_of<C>(x, cols);
     if constexpr (std::is_same_v<T, C>) {
 #pragma GCC ivdep
-      for (std::int64_t c = 0; c < cols; ++c) y[c] = std::exp(x[c] - shift);
+      for (std::int64_t c = 0; c < cols; ++c) y[c] = exp_or_zero(x[c] - shift);
       const C scale = 1 / sum_of<C>(y, cols);
 #pragma GCC ivdep
       for (std::int64_t c = 0; c < cols; ++c) y[c] *= scale;
     } else {  // y cannot hold the unscaled terms without rounding them: compute them twice
       const C scale = 1 / sum_of_exp<C>(x, cols, shift);
 #pragma GCC ivdep
-      for (std::int64_t c = 0; c < cols; ++c) y[c] = T(std::exp(C(x[c]) - shift) * scale);
+      for (std::int64_t c = 0; c < cols; ++c) y[c] = T(exp_or_zero(C(x[c]) - shift) * scale);
     }
   }
 }

@@ -1,5 +1,4 @@
 #include "kernels/combine.hpp"
-#include "kernels/dual.hpp"
 #include "kernels/softmax.hpp"
 #include "kernels/warp.hpp"
 
@@ -13,9 +12,9 @@ __global__ void softmax_kernel(std::int64_t rows, int cols, const T* x, T* y) {
     C most = -INFINITY, sum = 0;
     for (int c = lane(); c < cols; c += 32) most = Maximum{}(most, C(row[c]));
     most = over_lanes(most, Maximum{});
-    for (int c = lane(); c < cols; c += 32) sum += math::exp(C(row[c]) - most);
+    for (int c = lane(); c < cols; c += 32) sum += exp_or_zero(C(row[c]) - most);
     const C scale = 1 / over_lanes(sum, Plus{});
-    for (int c = lane(); c < cols; c += 32) y[r * cols + c] = T(math::exp(C(row[c]) - most) * scale);
+    for (int c = lane(); c < cols; c += 32) y[r * cols + c] = T(exp_or_zero(C(row[c]) - most) * scale);
   }
 }
 
