@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <initializer_list>
@@ -89,6 +90,7 @@ void fail(const std::string& message) {
   const int rank = world_rank();
   // If rank 0 failed as well, it has spoken by the end of this wait and the launcher is ending this rank.
   if (rank != 0 && world_size() > 1) std::this_thread::sleep_for(std::chrono::seconds(1));
+  std::fflush(nullptr);  // what the program has printed so far, for nothing below does that
   if (!message.empty()) {
     char host[256] = "unknown host";
     gethostname(host, sizeof host - 1);

@@ -43,7 +43,4 @@ class Job {
 // Ranks on this node, as the launcher's environment tells before MPI starts (1 without a launcher).
 int launched_ranks_on_node();
 
-// True where threads that wait for messages have no core of their own and must not poll without pause.
-void set_polite_polling(bool polite);
-
 }  // namespace tegula::detail

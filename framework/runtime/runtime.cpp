@@ -20,6 +20,7 @@
 #include "framework/runtime/shutdown.hpp"
 #include "framework/runtime/startup_table.hpp"
 #include "framework/runtime/task_monitor.hpp"
+#include "framework/runtime/waiting.hpp"
 
 // StarPU prints its message statistics at shutdown once they were switched on. This is how it forgets them; the
 // function is exported though not declared.
@@ -38,10 +39,11 @@ std::string scheduler_names() {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-void check_scheduler(const std::string& name) {
-  if (std::getenv("STARPU_SCHED_LIB")) return;  // the user brings schedulers of their own
+// Null for a scheduler that the user brings in a library of his own.
+const starpu_sched_policy* find_scheduler(const std::string& name) {
   for (starpu_sched_policy** policy = starpu_sched_get_predefined_policies(); *policy; ++policy)
-    if (name == (*policy)->policy_name) return;
+    if (name == (*policy)->policy_name) return *policy;
+  if (std::getenv("STARPU_SCHED_LIB")) return nullptr;
   throw std::runtime_error(
       fmt::format("[runtime] there is no scheduler '{}'; StarPU has: {}", name, scheduler_names()));
 }
@@ -92,6 +94,7 @@ struct Runtime::State {
   detail::Job& job;
   detail::EnvironmentDefaults environment;
   std::string scheduler;
+  starpu_sched_policy policy = {};  // must outlive StarPU
   int cpu_workers = 0, gpus = 0;
   bool running = false;
   int exceptions_at_start = std::uncaught_exceptions();
@@ -139,12 +142,17 @@ void Runtime::State::start(RuntimeOptions options) {
               : gpus > 0                 ? "dmdas"
                                          : "lws";
   if (const char* name = std::getenv("STARPU_SCHED"); name && options.scheduler.empty()) scheduler = name;
-  check_scheduler(scheduler);
 
   conf.ncpus = cpu_workers;
   conf.ncuda = gpus;
   conf.nopencl = conf.nhip = 0;
   conf.sched_policy_name = scheduler.c_str();
+  const starpu_sched_policy* found = find_scheduler(scheduler);
+  if (found && gpus == 0) {  // a worker that also watches a GPU must not sleep
+    policy = detail::sleeping_when_idle(*found);
+    conf.sched_policy_name = nullptr;
+    conf.sched_policy = &policy;
+  }
   conf.use_explicit_workers_cuda_gpuid = gpus > 0;
   std::ranges::copy(share.gpus, conf.workers_cuda_gpuid);
   // Workers take these in turn, then the message thread.
@@ -159,7 +167,7 @@ void Runtime::State::start(RuntimeOptions options) {
   if (!bound) environment.set("STARPU_WORKERS_NOBIND", "1");
   if (!own_message_core) environment.set("STARPU_MPI_NOBIND", "1");
   if (!std::getenv("STARPU_PERF_MODEL_DIR")) provide_model_directory(environment);
-  detail::set_polite_polling(!own_message_core);
+  detail::pause_between_message_tests(!own_message_core);
   conf.calibrate = std::atoi(std::getenv("STARPU_CALIBRATE"));
   keep_freed_memory();
 

@@ -4,16 +4,24 @@
 #include <starpu.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <numeric>
 #include <string>
 #include <vector>
 
-#include "kernels/gemm.hpp"
+#include "kernels/blas.hpp"
 
 namespace tegula::detail {
 namespace {
 
-// "node-name<tab>CPU workers<tab>GPUs", what a row says of one rank.
+std::string row(std::string rank, std::string node, std::string cpu_workers, const std::string& gpus) {
+  rank.resize(std::max<std::size_t>(rank.size(), 9), ' ');
+  node.resize(std::max<std::size_t>(node.size(), 20), ' ');
+  cpu_workers.resize(std::max<std::size_t>(cpu_workers.size(), 11), ' ');
+  return fmt::format("  {}  {}  {}  {}\n", rank, node, cpu_workers, gpus);
+}
+
+// What a row says of this rank.
 std::string describe_rank(const RankSetup& setup) {
   char host[256] = "?";
   gethostname(host, sizeof host - 1);
@@ -21,9 +29,10 @@ std::string describe_rank(const RankSetup& setup) {
   for (int i = 0; i < setup.gpus; ++i) {
     char name[128];
     starpu_worker_get_name(starpu_worker_get_by_type(STARPU_CUDA_WORKER, i), name, sizeof name);
-    gpus += (gpus.empty() ? "" : ", ") + std::string(name);
+    if (i > 0) gpus += ", ";
+    gpus += name;
   }
-  return fmt::format("{:<20} {:>11}  {}", host, setup.cpu_workers, gpus.empty() ? "-" : gpus);
+  return row("", host, std::to_string(setup.cpu_workers), gpus.empty() ? "none" : gpus);
 }
 
 std::vector<std::string> gather(const Job& job, const std::string& mine) {
@@ -50,12 +59,16 @@ void print_startup_table(const Job& job, const RankSetup& setup) {
   std::string table = fmt::format("tegula: {} rank{} on {} node{}, scheduler {}, StarPU {}.{}.{}\n", job.size,
                                   job.size > 1 ? "s" : "", setup.nodes, setup.nodes > 1 ? "s" : "",
                                   setup.scheduler, major, minor, release);
-  table += fmt::format("  {:<9} {:<20} {:>11}  {}\n", "rank", "node", "CPU workers", "GPUs");
-  for (int first = 0, last; first < job.size; first = last + 1) {
+  table += row("rank", "node", "CPU workers", "GPUs");
+  for (int first = 0, last = 0; first < job.size; first = last + 1) {
     for (last = first; last + 1 < job.size && ranks[last + 1] == ranks[first];) ++last;
-    const std::string which = last > first ? fmt::format("{}-{}", first, last) : fmt::format("{}", first);
-    table += fmt::format("  {:<9} {}\n", which, ranks[first]);
+    const std::string which = last > first ? fmt::format("{}-{}", first, last) : std::to_string(first);
+    std::string line = ranks[first];
+    line.replace(2, which.size(), which);
+    table += line;
   }
+  if (const std::string warning = gemm_warning(); !warning.empty())
+    table += fmt::format("  warning: {}\n", warning);
   fmt::print(stderr, "{}", table);
 }
 

@@ -9,13 +9,7 @@
 
 #include "framework/runtime/shutdown.hpp"
 #include "framework/runtime/task_monitor.hpp"
-#if __has_include("kernels/finite.hpp")
 #include "kernels/finite.hpp"
-#else
-namespace tegula {
-inline bool all_finite(const void*, std::int64_t, DType) { return true; }
-}  // namespace tegula
-#endif
 
 namespace tegula::detail {
 namespace {
