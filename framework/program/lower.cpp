@@ -326,7 +326,9 @@ void Lowering::output(const Tensor& tensor) {
 }
 
 void Lowering::finish(const std::vector<Tensor>& outputs) {
-  for (const Tensor& tensor : outputs) output(tensor);
+  std::set<int> brought;
+  for (const Tensor& tensor : outputs)
+    if (brought.insert(tensor.id()).second) output(tensor);
   prioritize();
   drop_after_last_use();
 }

@@ -1,10 +1,12 @@
 #include "framework/program/program.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <climits>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
+#include <set>
 #include <stdexcept>
 
 #include "framework/program/block.hpp"
@@ -23,6 +25,7 @@ struct Result::State {
   std::mutex mutex;
   std::condition_variable arrived;
   std::map<int, Output> outputs;  // by tensor
+  bool lost = false;              // a tile will never arrive: the error of a kernel ended the tasks behind it
 
   const Output& find(const Tensor& tensor) const {
     if (runtime->rank() != 0) throw std::logic_error("[result] outputs are on rank 0 only");
@@ -46,10 +49,16 @@ std::vector<double> Result::values(const Tensor& tensor) const {
   std::unique_lock lock(state_->mutex);
   // Woken now and then to see whether an error has ended the tasks that would have written the output.
   while (!state_->arrived.wait_for(lock, std::chrono::milliseconds(20),
-                                   [&] { return output.missing_tiles == 0; })) {
+                                   [&] { return output.missing_tiles == 0 || state_->lost; })) {
     lock.unlock();
     state_->runtime->wait_until_pending(INT_MAX);
     lock.lock();
+  }
+  if (output.missing_tiles > 0) {
+    lock.unlock();
+    state_->runtime->wait_until_pending(INT_MAX);
+    throw std::runtime_error("[result] " + tensor.describe() +
+                             " was not computed: an error, thrown earlier, ended the run");
   }
   return output.values;
 }
@@ -68,7 +77,6 @@ struct Program::State {
   std::vector<Tile> tiles;            // by buffer; empty where the store has it
   std::vector<const Tile*> operands;  // by buffer
   std::map<int, Filler> fillers;      // by input
-  std::int64_t runs = 0;
   // Programs on one state may be in flight together: each has tags of its own, or their messages could be mistaken for
   // each other's.
   std::int64_t first_tag = 0;
@@ -82,14 +90,42 @@ struct Program::State {
     submit::PreparedTask prepared;
     std::vector<Patch> patches;
   };
-  std::vector<Task> tasks;          // in the order of the task instructions
-  std::vector<std::string> labels;  // by node
+  std::vector<Task> tasks;  // in the order of the task instructions
 
   const Tile& tile(const Instruction& instruction) const { return *operands[instruction.buffers[0]]; }
   void prepare();
-  void submit(const Scalars& scalars, Result::State& result);
+  void check_inputs() const;
   void fetch(const Instruction& instruction, std::shared_ptr<Result::State> result) const;
 };
+
+namespace {
+
+// A copy of the label for the life of the process: StarPU keeps the pointer until the last task is traced, which may be
+// after the program is gone.
+const char* keep(std::string label) {
+  static std::mutex mutex;
+  static std::set<std::string> labels;
+  std::lock_guard lock(mutex);
+  return labels.insert(std::move(label)).first->c_str();
+}
+
+// Reports a tile of an output that never comes: the task that would bring it goes without having run.
+class Arrival {
+ public:
+  explicit Arrival(std::function<void()> lose) : lose_(std::move(lose)) {}
+  Arrival(const Arrival&) = delete;
+  Arrival& operator=(const Arrival&) = delete;
+  ~Arrival() {
+    if (!arrived_) lose_();
+  }
+  void arrived() { arrived_ = true; }
+
+ private:
+  std::function<void()> lose_;
+  bool arrived_ = false;
+};
+
+}  // namespace
 
 void Program::State::prepare() {
   Runtime& runtime = *store->runtime;
@@ -103,13 +139,15 @@ void Program::State::prepare() {
     operands.push_back(buffer.kind == Buffer::Kind::state ? &store->tiles.at({buffer.tensor, buffer.tile})
                                                           : &tiles[i]);
   }
-  for (const Node& node : listing.nodes) labels.push_back(node.scope + std::string(node.semantics->name));
+  std::vector<const char*> labels;
+  for (const Node& node : listing.nodes)
+    labels.push_back(keep(node.scope + std::string(node.semantics->name)));
   for (const Instruction& instruction : listing.instructions) {
     if (instruction.kind != Instruction::Kind::task) continue;
     const TaskSpec& spec = instruction.spec;
     std::vector<const Tile*> list;
     for (int buffer : instruction.buffers) list.push_back(buffer < 0 ? nullptr : operands[buffer]);
-    submit::TaskOptions task{.priority = instruction.priority, .label = labels[instruction.node].c_str()};
+    submit::TaskOptions task{.priority = instruction.priority, .label = labels[instruction.node]};
     Task made{{*spec.op, spec.dtype, spec.attributes.data(), list, task}, {}};
     for (const Scalar& scalar : spec.op->scalars) made.patches.push_back({scalar.name, scalar.offset});
     tasks.push_back(std::move(made));
@@ -117,8 +155,15 @@ void Program::State::prepare() {
 }
 
 void Program::State::fetch(const Instruction& instruction, std::shared_ptr<Result::State> result) const {
-  const Buffer& buffer = listing.buffers[instruction.buffers[0]];
-  submit::visit(tile(instruction), [&buffer, result](const void* data) {
+  auto arrival = std::make_shared<Arrival>([result] {
+    std::lock_guard lock(result->mutex);
+    result->lost = true;
+    result->arrived.notify_all();
+  });
+  // By value: the result may outlive the program.
+  submit::visit(tile(instruction), [buffer = listing.buffers[instruction.buffers[0]], result,
+                                    arrival](const void* data) {
+    arrival->arrived();
     std::lock_guard lock(result->mutex);
     Result::State::Output& output = result->outputs.at(buffer.tensor);
     visit_dtype(buffer.dtype, [&]<class T>() {
@@ -157,11 +202,34 @@ template Program& Program::bind(const Tensor&, std::vector<float>);
 template Program& Program::bind(const Tensor&, std::vector<double>);
 template Program& Program::bind(const Tensor&, std::vector<std::int32_t>);
 
+// On all ranks alike, also on those that read none of an input, so that no rank is left waiting for one that has thrown.
+void Program::State::check_inputs() const {
+  auto check = [&](const std::vector<Tensor>& tensors) {
+    for (const Tensor& x : tensors)
+      if (x && x.info().kind == TensorInfo::Kind::input && !fillers.contains(x.id()))
+        throw std::invalid_argument("[run] the input " + x.describe() + " is not bound");
+  };
+  for (const Node& node : listing.nodes) check(node.inputs);
+  check(options.outputs);
+}
+
 Result Program::run(const Scalars& scalars) {
   State& s = *state_;
   Runtime& runtime = *s.store->runtime;
+  const std::int64_t step = s.store->updates + (s.options.updates ? 1 : 0);
+  auto scalar = [&](std::string_view name) {
+    for (const auto& [given, value] : scalars)
+      if (given == name) return value;
+    if (name == "step") return static_cast<double>(std::max<std::int64_t>(step, 1));
+    throw std::invalid_argument("[run] the scalar \"" + std::string(name) + "\" is missing: run({{\"" +
+                                std::string(name) + "\", value}})");
+  };
+  // All that can be wrong is found before anything is submitted.
+  s.check_inputs();
+  for (const State::Task& task : s.tasks)
+    for (const State::Patch& patch : task.patches) scalar(patch.scalar);
+  s.store->updates = step;
   runtime.wait_until_pending(static_cast<int>(2 * s.listing.instructions.size()));
-  ++s.runs;
 
   Result result;
   result.state_ = std::make_shared<Result::State>();
@@ -175,14 +243,6 @@ Result Program::run(const Scalars& scalars) {
       output.missing_tiles = layout.tiles(tensor.axes());
     }
   }
-  auto scalar = [&](std::string_view name) {
-    for (const auto& [given, value] : scalars)
-      if (given == name) return value;
-    if (name == "step") return static_cast<double>(s.runs);
-    throw std::invalid_argument("[run] the scalar \"" + std::string(name) + "\" is missing: run({{\"" +
-                                std::string(name) + "\", value}})");
-  };
-
   std::uint64_t sequence = s.store->next_sequence;
   s.store->next_sequence += s.listing.nodes.size();
   std::size_t next_task = 0;
@@ -198,17 +258,16 @@ Result Program::run(const Scalars& scalars) {
       }
       case Instruction::Kind::fill: {
         const Buffer& buffer = s.listing.buffers[instruction.buffers[0]];
-        auto filler = s.fillers.find(buffer.tensor);
-        if (filler == s.fillers.end())
-          throw std::invalid_argument("[run] the input " + s.store->graph->tensor(buffer.tensor).describe() +
-                                      " is not bound");
         submit::fill(s.tile(instruction),
-                     [write = filler->second, region = buffer.region](void* data) { write(region, data); },
+                     [write = s.fillers.at(buffer.tensor), region = buffer.region](void* data) {
+                       write(region, data);
+                     },
                      {.priority = instruction.priority});
         break;
       }
       case Instruction::Kind::send:
-        submit::send(runtime, s.tile(instruction), instruction.peer, s.first_tag + instruction.tag, instruction.priority);
+        submit::send(runtime, s.tile(instruction), instruction.peer, s.first_tag + instruction.tag,
+                     instruction.priority);
         break;
       case Instruction::Kind::receive:
         submit::receive(runtime, s.tile(instruction), instruction.peer, s.first_tag + instruction.tag);

@@ -49,8 +49,9 @@ class Program {
   template <class T>
   Program& bind(const Tensor& input, std::vector<T> values);
 
-  // Submits one step and returns at once, or when fewer than two earlier steps are unfinished. "step" is the number of
-  // the run, from 1, unless given. Throws std::invalid_argument for an input that is not bound or a scalar that is missing.
+  // Submits one step and returns at once, or when fewer than two earlier steps are unfinished. Unless given, "step" is the
+  // number, from 1, of the run among those of this program and its siblings that update state. Throws std::invalid_argument
+  // for an input that is not bound or a scalar that is missing, with nothing submitted.
   Result run(const Scalars& scalars = {});
 
   // Another program on the same state: evaluation, or a last batch of another size.

@@ -26,6 +26,7 @@ struct Store {
   Runtime* runtime;
   std::map<std::pair<int, std::int64_t>, Tile> tiles;  // by tensor and index of the tile
   std::int64_t programs = 0;                           // compiled so far
+  std::int64_t updates = 0;                            // runs so far that updated state
   std::uint64_t next_sequence = 0;                     // of tasks, over all programs
 };
 
