@@ -88,8 +88,11 @@ void fail(const std::string& message) {
   if (failing.exchange(true))
     for (;;) pause();  // another thread is ending the process
   const int rank = world_rank();
-  // If rank 0 failed as well, it has spoken by the end of this wait and the launcher is ending this rank.
-  if (rank != 0 && world_size() > 1) std::this_thread::sleep_for(std::chrono::seconds(1));
+  // Rank 0 goes first: if it failed as well, the launcher soon ends this one, with SIGTERM.
+  if (rank != 0 && world_size() > 1)
+    for (int i = 0; i < 30 && signal_caught == 0; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  if (signal_caught != 0 && world_size() > 1) std::_Exit(1);
   std::fflush(nullptr);  // what the program has printed so far, for nothing below does that
   if (!message.empty()) {
     char host[256] = "unknown host";

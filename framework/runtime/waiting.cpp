@@ -59,14 +59,15 @@ starpu_task* pop_task(unsigned context) {
 
 std::atomic<bool> pause_between_tests = false;
 
-constexpr int tests_in_vain = 64;  // of the order of 10 us
-constexpr long pause_ns = 20'000;
+// A message within a node takes some 10 us, so the first pauses are short; who has waited for 1 ms can wait longer.
+constexpr int tests_per_pause = 16, short_pauses = 32;
+constexpr long short_pause_ns = 20'000, long_pause_ns = 100'000;
 
-void pause_briefly() {
+void pause_for(long nanoseconds) {
   // The kernel may delay a wake-up by the timer slack of the thread, 50 us if nobody asks for less.
   thread_local const int slack_set = prctl(PR_SET_TIMERSLACK, 1'000UL, 0UL, 0UL, 0UL);
   static_cast<void>(slack_set);
-  const timespec duration{0, pause_ns};
+  const timespec duration{0, nanoseconds};
   nanosleep(&duration, nullptr);
 }
 
@@ -87,13 +88,14 @@ void pause_between_message_tests(bool pause) { pause_between_tests = pause; }
 // StarPU-MPI's thread waits by calling this without end. MPI provides for such interception: its profiling interface.
 extern "C" int MPI_Test(MPI_Request* request, int* flag, MPI_Status* status) {
   using namespace tegula::detail;
-  thread_local int in_vain = 0;
+  thread_local int in_vain = 0;  // tests since the last message
   const int result = PMPI_Test(request, flag, status);
   if (*flag) {
     in_vain = 0;
-  } else if (++in_vain >= tests_in_vain && pause_between_tests.load(std::memory_order_relaxed)) {
-    in_vain = 0;
-    pause_briefly();
+  } else if (++in_vain % tests_per_pause == 0 && pause_between_tests.load(std::memory_order_relaxed)) {
+    const bool brief = in_vain <= tests_per_pause * short_pauses;
+    pause_for(brief ? short_pause_ns : long_pause_ns);
+    if (!brief) in_vain -= tests_per_pause;  // counts no further
   }
   return result;
 }
