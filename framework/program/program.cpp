@@ -90,7 +90,8 @@ struct Program::State {
     submit::PreparedTask prepared;
     std::vector<Patch> patches;
   };
-  std::vector<Task> tasks;  // in the order of the task instructions
+  std::vector<Task> tasks;                       // in the order of the task instructions
+  std::map<int, Result::State::Output> outputs;  // by tensor, on rank 0: what every result starts as
 
   const Tile& tile(const Instruction& instruction) const { return *operands[instruction.buffers[0]]; }
   void prepare();
@@ -138,6 +139,15 @@ void Program::State::prepare() {
     const Buffer& buffer = listing.buffers[i];
     operands.push_back(buffer.kind == Buffer::Kind::state ? &store->tiles.at({buffer.tensor, buffer.tile})
                                                           : &tiles[i]);
+  }
+  if (runtime.rank() == 0) {
+    Layout layout = store->layout(options);
+    for (const Tensor& tensor : options.outputs) {
+      Result::State::Output& output = outputs[tensor.id()];
+      output.extents = layout.extents(tensor.axes());
+      output.values.resize(product(output.extents));
+      output.missing_tiles = layout.tiles(tensor.axes());
+    }
   }
   std::vector<const char*> labels;
   for (const Node& node : listing.nodes)
@@ -234,15 +244,7 @@ Result Program::run(const Scalars& scalars) {
   Result result;
   result.state_ = std::make_shared<Result::State>();
   result.state_->runtime = &runtime;
-  if (runtime.rank() == 0) {
-    Layout layout = s.store->layout(s.options);
-    for (const Tensor& tensor : s.options.outputs) {
-      Result::State::Output& output = result.state_->outputs[tensor.id()];
-      output.extents = layout.extents(tensor.axes());
-      output.values.resize(product(output.extents));
-      output.missing_tiles = layout.tiles(tensor.axes());
-    }
-  }
+  result.state_->outputs = s.outputs;
   std::uint64_t sequence = s.store->next_sequence;
   s.store->next_sequence += s.listing.nodes.size();
   std::size_t next_task = 0;
