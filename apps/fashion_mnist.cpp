@@ -105,6 +105,7 @@ int main(int argc, char** argv) {
   apps::Evaluation result{.confusion = io::ConfusionMatrix(classes)};
   for (std::int64_t epoch = 1; epoch == 1 || (running && done < steps); ++epoch) {
     const io::Stopwatch watch;
+    progress.resume();
     std::int64_t images = 0;
     for (const io::ImageBatch& data : train.shuffled_batches(batch.extent(), g.seed(), epoch)) {
       if (!running || done == steps) break;

@@ -24,7 +24,7 @@ namespace tegula::apps {
 // Options that every training program has.
 struct TrainingOptions {
   std::int64_t epochs = 8, steps = -1, batch = 256, seed = 1, workers = -1;
-  double lr = 0.1;
+  double lr = 0.05;
   std::string schedule = "cosine", out, scheduler;
   io::NamedNumbers tile, mesh;
   bool print_plan = false;

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-[[noreturn]] void fail(const fs::path& path, std::string_view action, int error) {
+[[noreturn]] void throw_error(const fs::path& path, std::string_view action, int error) {
   std::string text = path.string() + ": cannot " + std::string(action) + ": " + std::strerror(error);
   switch (error) {
     case ENOSPC:
@@ -60,7 +60,7 @@ struct Descriptor {
 void flush_folder(const fs::path& folder) {
   Descriptor file{uninterrupted([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); })};
   // Some file systems (network ones above all) cannot flush a folder and say EINVAL; the rename stands there.
-  if (file.number >= 0 && ::fsync(file.number) < 0 && errno != EINVAL) fail(folder, "flush", errno);
+  if (file.number >= 0 && ::fsync(file.number) < 0 && errno != EINVAL) throw_error(folder, "flush", errno);
 }
 
 fs::path folder_of(const fs::path& path) {
@@ -72,14 +72,14 @@ fs::path folder_of(const fs::path& path) {
 std::vector<std::byte> read_file(const fs::path& path) {
   Descriptor file{uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); })};
   struct stat status {};
-  if (file.number < 0 || ::fstat(file.number, &status) < 0) fail(path, "read", errno);
+  if (file.number < 0 || ::fstat(file.number, &status) < 0) throw_error(path, "read", errno);
   if (!S_ISREG(status.st_mode)) throw std::runtime_error(path.string() + ": cannot read: not a regular file");
 
   std::vector<std::byte> bytes(static_cast<std::size_t>(status.st_size));
   for (std::size_t done = 0; done < bytes.size();) {
     ssize_t count =
         uninterrupted([&] { return ::read(file.number, bytes.data() + done, bytes.size() - done); });
-    if (count < 0) fail(path, "read", errno);
+    if (count < 0) throw_error(path, "read", errno);
     if (count == 0) throw std::runtime_error(path.string() + ": became shorter while it was read; try again");
     done += static_cast<std::size_t>(count);
   }
@@ -89,41 +89,48 @@ std::vector<std::byte> read_file(const fs::path& path) {
 void make_writable_folder(const fs::path& path) {
   std::error_code error;
   fs::create_directories(path, error);
-  if (error) fail(path, "create the folder", error.value());
-  if (!fs::is_directory(path)) fail(path, "create the folder", ENOTDIR);
-  if (::access(path.c_str(), W_OK | X_OK) < 0) fail(path, "write to the folder", errno);
+  if (error) throw_error(path, "create the folder", error.value());
+  if (!fs::is_directory(path)) throw_error(path, "create the folder", ENOTDIR);
+  if (::access(path.c_str(), W_OK | X_OK) < 0) throw_error(path, "write to the folder", errno);
 }
 
 OutputFile::OutputFile(fs::path path, int flags) : path_(std::move(path)) {
   descriptor_ =
       uninterrupted([&] { return ::open(path_.c_str(), flags | O_WRONLY | O_CREAT | O_CLOEXEC, 0666); });
-  if (descriptor_ < 0) fail(path_, "write", errno);
+  if (descriptor_ < 0) fail("write");
 }
 
 OutputFile::~OutputFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
+void OutputFile::fail(std::string_view action) {
+  const int error = errno;
+  if (temporary_) ::unlink(path_.c_str());
+  throw_error(path_, action, error);
+}
+
 void OutputFile::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     ssize_t count = uninterrupted([&] { return ::write(descriptor_, bytes.data(), bytes.size()); });
-    if (count < 0) fail(path_, "write", errno);
+    if (count < 0) fail("write");
     bytes = bytes.subspan(static_cast<std::size_t>(count));
   }
 }
 
 AtomicFile::AtomicFile(fs::path path)
-    : OutputFile(path.string() + ".tmp" + std::to_string(::getpid()), O_TRUNC), target_(std::move(path)) {}
+    : OutputFile(path.string() + ".tmp" + std::to_string(::getpid()), O_TRUNC), target_(std::move(path)) {
+  temporary_ = true;
+}
 
 AtomicFile::~AtomicFile() {
   if (descriptor_ >= 0) ::unlink(path_.c_str());
 }
 
 void AtomicFile::commit() {
-  if (::fsync(descriptor_) < 0) fail(path_, "flush", errno);
-  if (::rename(path_.c_str(), target_.c_str()) < 0) fail(target_, "write", errno);
-  int closed = ::close(std::exchange(descriptor_, -1));
-  if (closed < 0) fail(target_, "write", errno);
+  if (::fsync(descriptor_) < 0) fail("flush");
+  if (::rename(path_.c_str(), target_.c_str()) < 0) fail("rename");
+  ::close(std::exchange(descriptor_, -1));  // cannot fail any more: fsync has written everything
   flush_folder(folder_of(target_));
 }
 

@@ -31,9 +31,12 @@ class OutputFile {
  protected:
   OutputFile(std::filesystem::path path, int flags);
   ~OutputFile();
+  // Throws for errno. Removes a temporary file first: where nobody catches the exception, no destructor will.
+  [[noreturn]] void fail(std::string_view action);
 
   std::filesystem::path path_;  // of the file being written
   int descriptor_ = -1;
+  bool temporary_ = false;
 };
 
 // A file that appears under its name complete, or not at all: written under a temporary name in the same

@@ -30,7 +30,9 @@ Progress::~Progress() {
 void Progress::step(std::int64_t epoch, std::int64_t step, double loss, std::int64_t items) {
   const auto now = Clock::now();
   const double elapsed = std::max(std::chrono::duration<double>(now - last_step_).count(), 1e-9);
-  const double weight = seconds_per_step_ == 0 ? 1 : 1 - std::exp(-elapsed / memory_s);
+  measured_s_ += elapsed;
+  // The plain mean at first, then one that forgets.
+  const double weight = std::max(elapsed / measured_s_, 1 - std::exp(-elapsed / memory_s));
   last_step_ = now;
   items_per_s_ += weight * (static_cast<double>(items) / elapsed - items_per_s_);
   seconds_per_step_ += weight * (elapsed - seconds_per_step_);
@@ -49,6 +51,8 @@ void Progress::step(std::int64_t epoch, std::int64_t step, double loss, std::int
   std::fflush(out_);
   open_line_ = terminal_;
 }
+
+void Progress::resume() { last_step_ = Clock::now(); }
 
 void Progress::note(std::string_view line) {
   if (quiet_) return;

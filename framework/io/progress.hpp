@@ -28,6 +28,8 @@ class Progress {
 
   // After each step; `items` is the number of units in it.
   void step(std::int64_t epoch, std::int64_t step, double loss, std::int64_t items);
+  // After a pause that is no step's time, an evaluation say.
+  void resume();
   // A line that stays, whatever the progress line shows.
   void note(std::string_view line);
 
@@ -42,7 +44,7 @@ class Progress {
   bool quiet_, terminal_;
   std::FILE* out_;
   Clock::time_point last_step_, last_print_;
-  double items_per_s_ = 0, seconds_per_step_ = 0;
+  double items_per_s_ = 0, seconds_per_step_ = 0, measured_s_ = 0;
   bool open_line_ = false;  // the cursor stands behind a progress line
 };
 
