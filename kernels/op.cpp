@@ -2,32 +2,46 @@
 #include "kernels/op.hpp"
 
 #include <algorithm>
+#include <map>
 
 namespace tegula {
 
 namespace {
-std::vector<const OpInfo*>& all_ops() {
-  static std::vector<const OpInfo*> ops;
+std::vector<OpInfo*>& all_ops() {
+  static std::vector<OpInfo*> ops;
   return ops;
+}
+// By name, because a CUDA body may register before its op does.
+std::map<std::string, OpInfo::CudaKernel, std::less<>>& cuda_bodies() {
+  static std::map<std::string, OpInfo::CudaKernel, std::less<>> bodies;
+  return bodies;
+}
+auto place_of(std::string_view name) {
+  return std::ranges::lower_bound(all_ops(), name, {},
+                                  [](const OpInfo* op) -> std::string_view { return op->name; });
+}
+bool holds(std::vector<OpInfo*>::iterator place, std::string_view name) {
+  return place != all_ops().end() && (*place)->name == name;
 }
 }  // namespace
 
-void detail::add_to_registry(const OpInfo& info) {
-  auto& ops = all_ops();
-  auto place = std::ranges::lower_bound(ops, info.name, {}, [](const OpInfo* op) { return op->name; });
-  if (place != ops.end() && (*place)->name == info.name)
-    throw std::logic_error("two ops are named " + info.name);
-  ops.insert(place, &info);
+void detail::add_to_registry(OpInfo& info) {
+  auto place = place_of(info.name);
+  if (holds(place, info.name)) throw std::logic_error("two ops are named " + info.name);
+  if (auto body = cuda_bodies().find(info.name); body != cuda_bodies().end()) info.cuda = body->second;
+  all_ops().insert(place, &info);
+}
+
+void detail::add_cuda_body(const std::string& op, OpInfo::CudaKernel kernel) {
+  cuda_bodies()[op] = kernel;
+  if (auto place = place_of(op); holds(place, op)) (*place)->cuda = kernel;
 }
 
 std::span<const OpInfo* const> registry() { return all_ops(); }
 
 const OpInfo& find_op(std::string_view name) {
-  const auto& ops = all_ops();
-  auto place =
-      std::ranges::lower_bound(ops, name, {}, [](const OpInfo* op) { return std::string_view(op->name); });
-  if (place == ops.end() || (*place)->name != name)
-    throw std::invalid_argument("no op is named " + std::string(name));
+  auto place = place_of(name);
+  if (!holds(place, name)) throw std::invalid_argument("no op is named " + std::string(name));
   return **place;
 }
 

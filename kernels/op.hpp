@@ -127,7 +127,8 @@ const OpInfo& find_op(std::string_view name);
 
 namespace detail {
 
-void add_to_registry(const OpInfo& info);
+void add_to_registry(OpInfo& info);
+void add_cuda_body(const std::string& op, OpInfo::CudaKernel kernel);
 
 template <class>
 struct Signature;
@@ -237,7 +238,7 @@ OpInfo describe() {
   return info;
 }
 
-// The one OpInfo of an op, which Register and RegisterCuda fill.
+// The one OpInfo of an op.
 template <class Op>
 OpInfo& mutable_info() {
   static OpInfo info = describe<Op>();
@@ -262,16 +263,16 @@ struct Register {
 // Adds the CUDA body: one constant per op, in its .cu file.
 template <class Op>
 struct RegisterCuda {
-  RegisterCuda() {
-    detail::mutable_info<Op>().cuda = [](const void* attributes, void* const* tiles, DType dtype,
-                                         Stream stream) {
-      const Op& op = *static_cast<const Op*>(attributes);
-      using DTypes = typename detail::DTypesOf<Op>::type;
-      detail::dispatch(DTypes{}, detail::mutable_info<Op>().name, dtype, [&]<class T>() {
-        using S = detail::Signature<decltype(&Op::template cpu<T>)>;
-        S::call([&](auto... operand) { op.template cuda<T>(stream, operand...); }, tiles);
-      });
-    };
+  RegisterCuda() { detail::add_cuda_body(detail::name_of<Op>(), kernel); }
+
+  // Of the op it needs the signature only: the CPU body is in another file.
+  static void kernel(const void* attributes, void* const* tiles, DType dtype, Stream stream) {
+    const Op& op = *static_cast<const Op*>(attributes);
+    static const std::string name = detail::name_of<Op>();
+    detail::dispatch(typename detail::DTypesOf<Op>::type(), name, dtype, [&]<class T>() {
+      using S = detail::Signature<decltype(&Op::template cpu<T>)>;
+      S::call([&](auto... operand) { op.template cuda<T>(stream, operand...); }, tiles);
+    });
   }
 };
 

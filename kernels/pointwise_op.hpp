@@ -35,11 +35,10 @@ struct Pointwise<F, std::index_sequence<K...>> {
     return operand < F::arity ? pointwise::sample_of(f, operand, u) : 0;
   }
 
-  // Used: CUDA sources refer to what the CPU sources instantiate.
-  [[gnu::used]] static std::vector<Pointwise> samples();
-  [[gnu::used]] void reference(Each<K, In<double>>... x, Out<double> y) const;
+  static std::vector<Pointwise> samples();
+  void reference(Each<K, In<double>>... x, Out<double> y) const;
   template <class T>
-  [[gnu::used]] void cpu(Each<K, In<T>>... x, Out<T> y) const;  // pointwise_cpu.hpp
+  void cpu(Each<K, In<T>>... x, Out<T> y) const;  // pointwise_cpu.hpp
   template <class T>
   void cuda(Stream stream, Each<K, In<T>>... x, Out<T> y) const;  // pointwise_cuda.hpp
 };
