@@ -74,7 +74,7 @@ void Graph::join(const Axis& a, const Axis& b, std::string_view who) {
     throw std::invalid_argument("[" + std::string(who) + "] axis " + a.name() + " has extent " +
                                 std::to_string(a.extent()) + " and axis " + b.name() + " has extent " +
                                 std::to_string(b.extent()) + "; they must be equal to be used as one");
-  auto [older, younger] = std::minmax(a.id(), b.id());
+  auto [older, younger] = std::minmax({a.id(), b.id()});
   axes_[younger].parent = older;
 }
 
