@@ -52,22 +52,37 @@ bool bound_by_launcher_default() {
          !std::getenv("OMPI_MCA_hwloc_base_cpu_list") && !std::getenv("OMPI_MCA_rmaps_rank_file_path");
 }
 
-pid_t parent_of(pid_t process) {
-  std::ifstream status("/proc/" + std::to_string(process) + "/status");
-  for (std::string word; status >> word;)
-    if (word == "PPid:" && status >> process) return process;
-  return 0;
+// What /proc tells of a process.
+struct ProcessStatus {
+  std::string name;
+  pid_t parent = 0;
+};
+ProcessStatus status_of(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/status");
+  ProcessStatus status;
+  for (std::string word; file >> word;) {
+    if (word == "Name:") file >> status.name;
+    if (word == "PPid:") {
+      file >> status.parent;
+      break;
+    }
+  }
+  return status;
 }
 
-// What the launcher itself may use: the processors of the nearest ancestor that has more than this process.
+// What the launcher itself may use: our nearest ancestor that is one (a script may lie between).
 void undo_binding(hwloc_topology_t topology, hwloc_bitmap_t cpus) {
-  Cpus wider = no_cpus();
-  for (pid_t ancestor = parent_of(getpid()); ancestor > 0; ancestor = parent_of(ancestor)) {
-    if (hwloc_get_proc_cpubind(topology, ancestor, wider.get(), 0) != 0) return;
-    if (hwloc_bitmap_isincluded(cpus, wider.get()) && !hwloc_bitmap_isequal(cpus, wider.get())) {
-      hwloc_bitmap_copy(cpus, wider.get());
-      return;
-    }
+  for (pid_t process = status_of(getpid()).parent; process > 0;) {
+    const ProcessStatus status = status_of(process);
+    for (const char* launcher : {"mpiexec", "mpirun", "orte", "prte"})
+      if (status.name.starts_with(launcher)) {
+        Cpus wider = no_cpus();
+        if (hwloc_get_proc_cpubind(topology, process, wider.get(), 0) == 0 &&
+            hwloc_bitmap_isincluded(cpus, wider.get()))
+          hwloc_bitmap_copy(cpus, wider.get());
+        return;
+      }
+    process = status.parent;
   }
 }
 
