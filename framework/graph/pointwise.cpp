@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "framework/graph/constant.hpp"
 #include "framework/graph/ops.hpp"
 
 namespace tegula {
@@ -59,6 +60,7 @@ Tensor broadcast_to(const Tensor& x, const Axes& axes) {
     if (std::ranges::find(axes, axis) == axes.end())
       throw std::invalid_argument("[broadcast_to] axis " + axis.name() + " of " + x.describe() +
                                   " is not among the target's axes");
+  if (auto constant = detail::constant_of(x)) return detail::constant(x.graph(), *constant, axes, x.dtype());
   static const Semantics semantics{
       .name = "broadcast",
       .task =

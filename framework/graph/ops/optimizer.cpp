@@ -9,37 +9,41 @@ namespace tegula {
 
 namespace {
 
-void check_update(const char* op, const Tensor& w, const Tensor& gradient, std::initializer_list<Tensor> moments) {
+void check_update(const char* op, const Tensor& w, const Tensor& gradient,
+                  std::initializer_list<Tensor> moments) {
   if (w.info().kind != TensorInfo::Kind::state)
-    throw std::invalid_argument("[" + std::string(op) + "] updates states, but " + w.describe() + " is not one");
+    throw std::invalid_argument("[" + std::string(op) + "] updates states, but " + w.describe() +
+                                " is not one");
   if (gradient.dtype() != w.dtype() || gradient.axes() != w.axes())
-    throw std::invalid_argument("[" + std::string(op) + "] the gradient is " + gradient.describe() + " but the parameter " +
-                                w.describe());
+    throw std::invalid_argument("[" + std::string(op) + "] the gradient is " + gradient.describe() +
+                                " but the parameter " + w.describe());
   for (const Tensor& m : moments)
     if (m && (m.dtype() != w.dtype() || m.axes() != w.axes() || m.info().kind != TensorInfo::Kind::state))
-      throw std::invalid_argument("[" + std::string(op) + "] the moment " + m.describe() + " is no state like " +
-                                  w.describe());
+      throw std::invalid_argument("[" + std::string(op) + "] the moment " + m.describe() +
+                                  " is no state like " + w.describe());
 }
 
-const Semantics sgd_semantics{
-    .name = "sgd", .task = [](const Node& node, const TileRange& range) {
-      const Tensor& w = node.inputs[0];
-      auto options = node.as<SgdOptions>();
-      Sgd op{.n = range.elements(w.axes()), .momentum = node.inputs[1] ? options.momentum : 0};
-      op.weight_decay = options.weight_decay;
-      op.nesterov = options.nesterov;
-      return TaskSpec::of(op, w.dtype());
-    }};
+const Semantics sgd_semantics{.name = "sgd", .task = [](const Node& node, const TileRange& range) {
+                                const Tensor& w = node.inputs[0];
+                                auto options = node.as<SgdOptions>();
+                                Sgd op{.n = range.elements(w.axes()),
+                                       .momentum = node.inputs[1] ? options.momentum : 0};
+                                op.weight_decay = options.weight_decay;
+                                op.nesterov = options.nesterov;
+                                return TaskSpec::of(op, w.dtype());
+                              }};
 
-const Semantics adam_semantics{
-    .name = "adam", .task = [](const Node& node, const TileRange& range) {
-      const Tensor& w = node.inputs[0];
-      auto options = node.as<AdamOptions>();
-      Adam op{.n = range.elements(w.axes()), .beta1 = options.beta1, .beta2 = options.beta2, .epsilon = options.epsilon};
-      op.weight_decay = options.weight_decay;
-      op.decoupled = options.decoupled;
-      return TaskSpec::of(op, w.dtype());
-    }};
+const Semantics adam_semantics{.name = "adam", .task = [](const Node& node, const TileRange& range) {
+                                 const Tensor& w = node.inputs[0];
+                                 auto options = node.as<AdamOptions>();
+                                 Adam op{.n = range.elements(w.axes()),
+                                         .beta1 = options.beta1,
+                                         .beta2 = options.beta2,
+                                         .epsilon = options.epsilon};
+                                 op.weight_decay = options.weight_decay;
+                                 op.decoupled = options.decoupled;
+                                 return TaskSpec::of(op, w.dtype());
+                               }};
 
 }  // namespace
 
@@ -50,7 +54,8 @@ void sgd(const Tensor& w, const Tensor& momentum, const Tensor& gradient, const 
   w.graph().emit(sgd_semantics, options, {w, momentum, gradient}, {});
 }
 
-void adam(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& gradient, const AdamOptions& options) {
+void adam(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& gradient,
+          const AdamOptions& options) {
   check_update("adam", w, gradient, {m, v});
   w.graph().emit(adam_semantics, options, {w, m, v, gradient}, {});
 }

@@ -12,16 +12,17 @@ namespace {
 
 const Semantics semantics{
     .name = "permute",
-    .task = [](const Node& node, const TileRange& range) {
-      const Axes &x = node.inputs[0].axes(), &y = node.outputs[0].axes();
-      Permute op{};
-      op.rank = static_cast<int>(x.size());
-      for (std::size_t i = 0; i < x.size(); ++i) {
-        op.extent[i] = static_cast<int>(range.extent(x[i]));
-        op.permutation[i] = static_cast<int>(std::ranges::find(x, y[i]) - x.begin());
-      }
-      return TaskSpec::of(op, node.outputs[0].dtype());
-    },
+    .task =
+        [](const Node& node, const TileRange& range) {
+          const Axes &x = node.inputs[0].axes(), &y = node.outputs[0].axes();
+          Permute op{};
+          op.rank = static_cast<int>(x.size());
+          for (std::size_t i = 0; i < x.size(); ++i) {
+            op.extent[i] = static_cast<int>(range.extent(x[i]));
+            op.permutation[i] = static_cast<int>(std::ranges::find(x, y[i]) - x.begin());
+          }
+          return TaskSpec::of(op, node.outputs[0].dtype());
+        },
     .gradient = [](const Node& node, std::span<const Tensor> outputs) -> std::vector<Tensor> {
       return {detail::reduce_to(node.inputs[0], outputs[0])};
     },

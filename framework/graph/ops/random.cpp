@@ -1,4 +1,4 @@
-// Constants, random tensors and dropout: each tile is made from its place in the whole tensor.
+// Random tensors and dropout: each tile is made from its place in the whole tensor.
 #include "kernels/random.hpp"
 
 #include <stdexcept>
@@ -22,12 +22,6 @@ TileInTensor place(const Tensor& y, const TileRange& range) {
 RandomStream stream(const Graph& graph, int tensor) {
   return {graph.seed(), static_cast<std::uint64_t>(tensor), 0};
 }
-
-const Semantics fill_semantics{
-    .name = "fill", .task = [](const Node& node, const TileRange& range) {
-      const Tensor& y = node.outputs[0];
-      return TaskSpec::of(Fill{node.as<double>(), range.elements(y.axes())}, y.dtype());
-    }};
 
 struct Range {
   double a, b;
@@ -75,10 +69,6 @@ Tensor dropout_of(const Tensor& x, DropoutOptions options) {
 const RegisterSemantics registered(dropout_semantics);
 
 }  // namespace
-
-Tensor fill(Graph& graph, double value, const Axes& axes, DType dtype) {
-  return graph.emit(fill_semantics, value, {}, {{dtype, axes}})[0];
-}
 
 Tensor random_uniform(Graph& graph, double low, double high, const Axes& axes, DType dtype) {
   return graph.emit(draw_semantics<Uniform>, Range{low, high}, {}, {{dtype, axes}})[0];

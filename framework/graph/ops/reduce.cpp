@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "framework/graph/constant.hpp"
 #include "framework/graph/ops.hpp"
 
 namespace tegula {
@@ -27,6 +28,10 @@ Axes missing(const Tensor& x, const Tensor& y) {
 
 // x / (number of elements along the axes): an op because the extents are known when a program is compiled.
 Tensor divide_by_count(const Tensor& x, const Axes& axes) {
+  if (auto constant = detail::constant_of(x)) {
+    constant->divided_by.insert(constant->divided_by.end(), axes.begin(), axes.end());
+    return detail::constant(x.graph(), *constant, x.axes(), x.dtype());
+  }
   static const Semantics semantics{
       .name = "divide_by_count",
       .task =
