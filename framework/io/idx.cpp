@@ -40,7 +40,7 @@ std::string hex(std::span<const std::byte> bytes) {
 // count.
 class Plain {
  public:
-  Plain(std::span<const std::byte> file, std::string) : rest_(file) {}
+  Plain(std::span<const std::byte> file, const std::string&) : rest_(file) {}
   std::size_t read(std::span<std::byte> out) {
     std::size_t count = std::min(out.size(), rest_.size());
     if (count > 0) std::memcpy(out.data(), rest_.data(), count);

@@ -168,7 +168,8 @@ class FashionMnistTest(unittest.TestCase):
     def test_signals_end_with_everything_written(self):
         for number in signal.SIGINT, signal.SIGTERM:
             self.out = self.folder / number.name
-            with subprocess.Popen(self.command("--epochs", 100000), stdout=subprocess.PIPE, text=True) as process:
+            with subprocess.Popen(self.command("--epochs", 100000), stdout=subprocess.PIPE,
+                                  stderr=subprocess.DEVNULL, text=True) as process:
                 while not (self.out / "metrics.jsonl").exists() or not self.metrics():
                     self.assertIsNone(process.poll())
                     time.sleep(0.05)
