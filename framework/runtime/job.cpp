@@ -25,20 +25,23 @@ int launcher_number(std::initializer_list<const char*> names, int otherwise) {
   return otherwise;
 }
 
-int world_rank() {
-  int initialized = 0, finalized = 0, rank = launched_rank();
+// This process among the ranks of the job, before, while and after MPI runs.
+struct Place {
+  bool in_mpi = false;
+  int rank = launched_rank();
+  int size = launcher_number({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}, 1);
+};
+Place place_in_job() {
+  int initialized = 0, finalized = 0;
   MPI_Initialized(&initialized);
   MPI_Finalized(&finalized);
-  if (initialized && !finalized) MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  return rank;
-}
-
-int world_size() {
-  int initialized = 0, finalized = 0, size = 1;
-  MPI_Initialized(&initialized);
-  MPI_Finalized(&finalized);
-  if (initialized && !finalized) MPI_Comm_size(MPI_COMM_WORLD, &size);
-  return size;
+  Place place;
+  place.in_mpi = initialized && !finalized;
+  if (place.in_mpi) {
+    MPI_Comm_rank(MPI_COMM_WORLD, &place.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &place.size);
+  }
+  return place;
 }
 
 int no_help(const char*, const char*, bool, ...) { return 0; }
@@ -65,7 +68,10 @@ std::string what_failed(const std::exception_ptr& error) {
   }
 }
 
-[[noreturn]] void on_terminate() { fail(what_failed(std::current_exception())); }
+[[noreturn]] void on_terminate() {
+  fail(what_failed(std::current_exception()));
+  std::_Exit(1);
+}
 
 std::atomic<int> signal_caught = 0;
 
@@ -83,23 +89,24 @@ void handle(int signal, void (*handler)(int)) {
 
 }  // namespace
 
-void fail(const std::string& message) {
+int fail(const std::string& message) {
   static std::atomic<bool> failing = false;
   if (failing.exchange(true))
     for (;;) pause();  // another thread is ending the process
-  const int rank = world_rank();
+  const Place place = place_in_job();
   // Rank 0 goes first: if it failed as well, the launcher soon ends this one, with SIGTERM.
-  if (rank != 0 && world_size() > 1)
+  if (place.rank != 0)
     for (int i = 0; i < 30 && signal_caught == 0; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  if (signal_caught != 0 && world_size() > 1) std::_Exit(1);
-  std::fflush(nullptr);  // what the program has printed so far, for nothing below does that
+  if (place.size > 1 && signal_caught != 0) std::_Exit(1);
+  std::fflush(nullptr);  // what the program has printed so far: MPI_Abort and _Exit do not
   if (!message.empty()) {
     char host[256] = "unknown host";
     gethostname(host, sizeof host - 1);
-    write_line("tegula: rank " + std::to_string(rank) + " on " + host + ": " + message + "\n");
+    write_line("tegula: rank " + std::to_string(place.rank) + " on " + host + ": " + message + "\n");
   }
-  if (world_size() > 1) {
+  if (place.size == 1) return 1;
+  if (place.in_mpi) {
     silence_mpi_banner();
     MPI_Abort(MPI_COMM_WORLD, 1);
   }

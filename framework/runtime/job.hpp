@@ -36,9 +36,10 @@ class Job {
   bool owns_mpi_ = false, busy_ = false;
 };
 
-// Prints `tegula: rank R on HOST: message` (or nothing, for an empty message) and ends all ranks with exit code
-// 1. When all ranks fail alike, and most mistakes of users are of that kind, only rank 0 speaks.
-[[noreturn]] void fail(const std::string& message);
+// Prints `tegula: rank R on HOST: message` (nothing, for an empty message) and ends the other ranks and, if there are
+// any, this process, with exit code 1. Returns that code otherwise. Where all ranks fail alike, as they do for most
+// mistakes of users, only rank 0 speaks.
+int fail(const std::string& message);
 
 // Ranks on this node, as the launcher's environment tells before MPI starts (1 without a launcher).
 int launched_ranks_on_node();

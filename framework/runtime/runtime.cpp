@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <numeric>
 #include <stdexcept>
@@ -36,7 +37,9 @@ std::string scheduler_names() {
   for (starpu_sched_policy** policy = starpu_sched_get_predefined_policies(); *policy; ++policy)
     names.emplace_back((*policy)->policy_name);
   std::ranges::sort(names);
-  return fmt::format("{}", fmt::join(names, ", "));
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+  return list;
 }
 
 // Null for a scheduler that the user brings in a library of his own.
@@ -82,7 +85,9 @@ struct Runtime::State {
     if (running) shut_down();
   }
 
-  void start(RuntimeOptions options);
+  void start(const RuntimeOptions& options);
+  void choose_workers(const RuntimeOptions& options, const detail::NodeShare& share, starpu_conf& conf);
+  void choose_scheduler(const RuntimeOptions& options, starpu_conf& conf);
   void shut_down();
   void wait_for_all() const {
     if (job.size > 1)
@@ -103,56 +108,34 @@ struct Runtime::State {
   int agreed = 0;
 };
 
-void Runtime::State::start(RuntimeOptions options) {
-  starpu_conf conf;
-  starpu_conf_init(&conf);  // takes over what the user has set in the environment
-  conf.precedence_over_environment_variables = 1;
-  conf.catch_signals = 0;
-
-  const detail::NodeShare share = detail::share_node(job);
+// How many workers this rank has, and where: what the options ask for, else what the environment does, else its share.
+void Runtime::State::choose_workers(const RuntimeOptions& options, const detail::NodeShare& share,
+                                    starpu_conf& conf) {
   const int cores = static_cast<int>(share.cores.size());
-
   gpus = static_cast<int>(share.gpus.size());
   if (conf.ncuda >= 0) gpus = std::min(gpus, conf.ncuda);
-  if (options.gpus >= 0) {
-    if (options.gpus > gpus)
-      throw std::runtime_error(
-          fmt::format("[runtime] rank {} was asked for {} GPUs, its share of the node is {}", job.rank,
-                      options.gpus, gpus));
-    gpus = options.gpus;
-  }
+  if (options.gpus > gpus)
+    throw std::runtime_error(
+        fmt::format("[runtime] rank {} was asked for {} GPUs, its share of the node is {}", job.rank,
+                    options.gpus, gpus));
+  if (options.gpus >= 0) gpus = options.gpus;
 
   // The thread that drives messages polls: worth a core where there are several.
   const int message_cores = job.size > 1 && cores >= 4 && !share.shared ? 1 : 0;
-  cpu_workers = options.cpu_workers >= 0 ? options.cpu_workers
-                : conf.ncpus >= 0        ? conf.ncpus
-                : share.shared           ? 1
-                                         : std::max(cores - gpus - message_cores, 1);
-  if (options.cpu_workers < -1 || cpu_workers > STARPU_MAXCPUS)
+  const int all = share.shared ? 1 : std::max(cores - gpus - message_cores, 1);
+  cpu_workers = options.cpu_workers != -1 ? options.cpu_workers : conf.ncpus >= 0 ? conf.ncpus : all;
+  if (cpu_workers < 0 || cpu_workers > STARPU_MAXCPUS)
     throw std::runtime_error(fmt::format("[runtime] cpu_workers is {}: give 0 to {}, or -1 for every core",
-                                         options.cpu_workers, STARPU_MAXCPUS));
+                                         cpu_workers, STARPU_MAXCPUS));
   if (cpu_workers == 0 && gpus == 0)
     throw std::runtime_error(
         fmt::format("[runtime] no CPU worker and no GPU is left for rank {}: ask for at least one "
                     "(cpu_workers, or the variable STARPU_NCPU)",
                     job.rank));
 
-  scheduler = !options.scheduler.empty() ? options.scheduler
-              : conf.sched_policy_name   ? conf.sched_policy_name
-              : gpus > 0                 ? "dmdas"
-                                         : "lws";
-  if (const char* name = std::getenv("STARPU_SCHED"); name && options.scheduler.empty()) scheduler = name;
-
   conf.ncpus = cpu_workers;
   conf.ncuda = gpus;
   conf.nopencl = conf.nhip = 0;
-  conf.sched_policy_name = scheduler.c_str();
-  const starpu_sched_policy* found = find_scheduler(scheduler);
-  if (found && gpus == 0) {  // a worker that also watches a GPU must not sleep
-    policy = detail::sleeping_when_idle(*found);
-    conf.sched_policy_name = nullptr;
-    conf.sched_policy = &policy;
-  }
   conf.use_explicit_workers_cuda_gpuid = gpus > 0;
   std::ranges::copy(share.gpus, conf.workers_cuda_gpuid);
   // Workers take these in turn, then the message thread.
@@ -160,15 +143,39 @@ void Runtime::State::start(RuntimeOptions options) {
   for (int i = 0; i < STARPU_NMAXWORKERS; ++i) conf.workers_bindid[i] = share.cores[i % cores];
   const bool bound = !share.shared && cpu_workers + gpus <= cores;
   const bool own_message_core = bound && cpu_workers + gpus < cores;
-
-  environment.set("STARPU_SILENT", "1");
-  environment.set("STARPU_CALIBRATE", "1");
   environment.set("STARPU_WORKERS_GETBIND", "0");  // share_node() has looked at the binding
   if (!bound) environment.set("STARPU_WORKERS_NOBIND", "1");
   if (!own_message_core) environment.set("STARPU_MPI_NOBIND", "1");
-  if (!std::getenv("STARPU_PERF_MODEL_DIR")) provide_model_directory(environment);
   detail::pause_between_message_tests(!own_message_core);
+}
+
+void Runtime::State::choose_scheduler(const RuntimeOptions& options, starpu_conf& conf) {
+  const char* from_environment = std::getenv("STARPU_SCHED");
+  scheduler = !options.scheduler.empty() ? options.scheduler
+              : from_environment         ? from_environment
+              : gpus > 0                 ? "dmdas"
+                                         : "lws";
+  const starpu_sched_policy* found = find_scheduler(scheduler);
+  conf.sched_policy_name = scheduler.c_str();
+  if (found && gpus == 0) {  // a worker that also watches a GPU must not sleep
+    policy = detail::sleeping_when_idle(*found);
+    conf.sched_policy_name = nullptr;
+    conf.sched_policy = &policy;
+  }
+  environment.set("STARPU_CALIBRATE", "1");
   conf.calibrate = std::atoi(std::getenv("STARPU_CALIBRATE"));
+  if (!std::getenv("STARPU_PERF_MODEL_DIR")) provide_model_directory(environment);
+}
+
+void Runtime::State::start(const RuntimeOptions& options) {
+  starpu_conf conf;
+  starpu_conf_init(&conf);  // takes over what the user has set in the environment
+  conf.precedence_over_environment_variables = 1;
+  conf.catch_signals = 0;
+  environment.set("STARPU_SILENT", "1");
+  const detail::NodeShare share = detail::share_node(job);
+  choose_workers(options, share, conf);
+  choose_scheduler(options, conf);
   keep_freed_memory();
 
   const int failed =
@@ -176,7 +183,7 @@ void Runtime::State::start(RuntimeOptions options) {
   if (failed)
     throw std::runtime_error(
         fmt::format("[runtime] StarPU cannot start {} CPU and {} GPU workers on rank {}: {}", cpu_workers,
-                    gpus, job.rank, strerror(-failed)));
+                    gpus, job.rank, std::strerror(-failed)));
   running = true;
   job.set_busy(true);
   if (job.size > 1) starpu_mpi_comm_stats_enable();
@@ -194,6 +201,8 @@ void Runtime::State::shut_down() {
     detail::task_monitor().rethrow();
   } catch (const std::exception& error) {
     fmt::print(stderr, "tegula: rank {}: an error that no wait() reported: {}\n", job.rank, error.what());
+  } catch (...) {
+    fmt::print(stderr, "tegula: rank {}: a kernel failed, and no wait() reported it\n", job.rank);
   }
   for (Vote& vote : votes)
     if (vote.request != MPI_REQUEST_NULL) job.complete(vote.request);
@@ -211,10 +220,10 @@ void Runtime::State::shut_down() {
   job.set_busy(false);
 }
 
-Runtime::Runtime(int argc, char** argv, RuntimeOptions options) {
+Runtime::Runtime(int argc, char** argv, const RuntimeOptions& options) {
   if (starpu_is_initialized()) throw std::logic_error("[runtime] a Runtime exists already: one at a time");
   state_ = std::make_unique<State>(detail::Job::start(argc, argv));
-  state_->start(std::move(options));
+  state_->start(options);
 }
 
 Runtime::~Runtime() {
@@ -304,7 +313,7 @@ int run(const std::function<int()>& program) {
   try {
     return program();
   } catch (const std::exception& error) {
-    detail::fail(error.what());
+    return detail::fail(error.what());
   }
 }
 

@@ -31,7 +31,7 @@ class Runtime {
  public:
   // argc and argv go to MPI_Init. Throws std::runtime_error, with what to do, when an option cannot be met: no CPU
   // worker and no GPU left for this rank, a scheduler StarPU does not have.
-  Runtime(int argc, char** argv, RuntimeOptions options = {});
+  Runtime(int argc, char** argv, const RuntimeOptions& options = {});
   ~Runtime();
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;

@@ -23,11 +23,11 @@ def run(ranks, scenario):
 
 
 class Job(unittest.TestCase):
-    def check_failure(self, scenario, message, ranks=(1, 3), code=1):
+    def check_failure(self, scenario, message, ranks=(1, 3)):
         for n in ranks:
             with self.subTest(ranks=n):
                 returned, lines, others, seconds = run(n, scenario)
-                self.assertEqual(returned, code)
+                self.assertEqual(returned, 1)
                 self.assertEqual(len(lines), 1, lines)
                 self.assertIn(message, lines[0])
                 self.assertEqual(others, [])
@@ -53,6 +53,14 @@ class Job(unittest.TestCase):
 
     def test_no_worker_left(self):
         self.check_failure("no-worker", "no CPU worker and no GPU is left for rank 0", ranks=(1, 2))
+
+    def test_before_there_is_a_runtime(self):
+        for n in (1, 3):
+            with self.subTest(ranks=n):
+                returned, lines, _, _ = run(n, "early")
+                self.assertEqual(returned, 1)
+                self.assertEqual(len(lines), 1, lines)
+                self.assertIn("not an option", lines[0])
 
     def test_exit_of_one_rank_ends_all(self):
         returned, _, _, seconds = run(3, "exit")

@@ -41,6 +41,7 @@ int main(int argc, char** argv) {
   const std::string scenario = argc > 1 ? argv[1] : "";
   if (scenario == "unknown-scheduler") setenv("STARPU_SCHED", "best", 1);
   const auto body = [&]() -> int {
+    if (scenario == "early") throw std::runtime_error("not an option");
     RuntimeOptions options;
     if (scenario == "no-worker") options.cpu_workers = 0;
     Runtime runtime(argc, argv, options);
