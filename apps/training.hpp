@@ -38,7 +38,8 @@ struct TrainingOptions {
     options.add("lr", &lr, "learning rate to begin with");
     options.add("schedule", &schedule, "of the learning rate")->check(CLI::IsMember({"constant", "cosine"}));
     options.add("out", &out, "folder for the results (default: runs/NAME-DATE)")->type_name("DIR");
-    options.add("tile", &tile, "tile size of an axis, such as batch=64; other axes stay whole (default: chosen for speed)");
+    options.add("tile", &tile,
+                "tile size of an axis, such as batch=64; other axes stay whole (default: chosen for speed)");
     options.add("mesh", &mesh, "extent of a mesh dimension; data=N shards the batch");
     options.add("workers", &workers, "CPU workers per rank (-1: all cores)")->check(io::at_least(-1));
     options.add("scheduler", &scheduler, "StarPU's scheduling policy (default: as fits the machine)");
@@ -63,8 +64,10 @@ struct TrainingOptions {
   // named stay whole, so that the same flags give the same bits on any number of ranks and workers.
   Plan plan(Graph& graph, const Runtime& runtime, const Axis& batch_axis) const {
     Plan plan;
-    if (tile.empty()) plan = Plan::automatic(graph, runtime);
-    else plan.mesh({{"data", runtime.size()}}).shard(batch_axis, "data");
+    if (tile.empty())
+      plan = Plan::automatic(graph, runtime);
+    else
+      plan.mesh({{"data", runtime.size()}}).shard(batch_axis, "data");
     if (!mesh.empty()) {
       plan.mesh({mesh.begin(), mesh.end()});
       for (const auto& [name, size] : mesh)

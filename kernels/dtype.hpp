@@ -65,7 +65,9 @@ using Compute = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 // x as an element of type T. (bf16(x) written in a simd loop is a temporary whose address is taken: no vector code.)
 template <class T>
-TEGULA_FN T round_to(Compute<T> x) { return static_cast<T>(x); }
+TEGULA_FN T round_to(Compute<T> x) {
+  return static_cast<T>(x);
+}
 
 template <class... T>
 struct Types {};

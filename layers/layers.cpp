@@ -17,7 +17,8 @@ void update_all(Graph& graph, const Tensor& loss, const Parameters& parameters, 
   std::vector<Tensor> all = gradients(loss, parameters);
   Graph::Scope scope(graph, "update");
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (!all[i]) throw std::invalid_argument("[optimizer] the loss does not depend on " + parameters[i].describe());
+    if (!all[i])
+      throw std::invalid_argument("[optimizer] the loss does not depend on " + parameters[i].describe());
     update(parameters[i], broadcast_to(all[i], parameters[i].axes()));
   }
 }
@@ -41,14 +42,15 @@ Linear::Linear(Graph& graph, const std::string& name, Axes in, Axis out, DType d
 Tensor Linear::operator()(const Tensor& x) const {
   Graph::Scope scope(x.graph(), name_);
   if (x.axes().size() < in_.size() || !std::equal(in_.rbegin(), in_.rend(), x.axes().rbegin()))
-    throw std::invalid_argument("[" + name_ + "] the last axes of " + x.describe() + " are not those of the weight " +
-                                weight.describe());
+    throw std::invalid_argument("[" + name_ + "] the last axes of " + x.describe() +
+                                " are not those of the weight " + weight.describe());
   Axes output(x.axes().begin(), x.axes().end() - static_cast<std::ptrdiff_t>(in_.size()));
   output.push_back(bias.axes()[0]);
   return contract(x, weight, output) + bias;
 }
 
-Conv2d::Conv2d(Graph& graph, const std::string& name, Axis in, Axis out, int kernel, Window window, DType dtype)
+Conv2d::Conv2d(Graph& graph, const std::string& name, Axis in, Axis out, int kernel, Window window,
+               DType dtype)
     : name_(name), window_(window) {
   Axis h = graph.axis(name + ".kernel_h", kernel), w = graph.axis(name + ".kernel_w", kernel);
   auto initial = pytorch_default(static_cast<double>(in.extent()) * kernel * kernel);

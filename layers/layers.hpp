@@ -29,7 +29,8 @@ class Linear {
 // y (n, out, h', w') = conv2d(x (n, in, h, w)) + b with square kernels; starts as PyTorch's Conv2d.
 class Conv2d {
  public:
-  Conv2d(Graph& graph, const std::string& name, Axis in, Axis out, int kernel, Window window = {}, DType dtype = f32);
+  Conv2d(Graph& graph, const std::string& name, Axis in, Axis out, int kernel, Window window = {},
+         DType dtype = f32);
   Tensor operator()(const Tensor& x) const;
   Parameters parameters() const { return {weight, bias}; }
 

@@ -15,7 +15,8 @@ constexpr double overhead_us = 8, flops_per_us = 150e3, bytes_per_us = 20e3;
 
 double cost_us(const TaskSpec& spec) {
   const void* attributes = spec.attributes.data();
-  return overhead_us + spec.op->flops(attributes) / flops_per_us + spec.op->bytes(attributes, spec.dtype) / bytes_per_us;
+  return overhead_us + spec.op->flops(attributes) / flops_per_us +
+         spec.op->bytes(attributes, spec.dtype) / bytes_per_us;
 }
 
 }  // namespace
@@ -64,7 +65,9 @@ double estimate_us(const Listing& listing, int workers) {
 
   auto later = [&](int a, int b) { return tasks[a].ready > tasks[b].ready; };
   std::priority_queue<int, std::vector<int>, decltype(later)> coming(later);
-  auto lower_priority = [&](int a, int b) { return std::pair(tasks[a].priority, -a) < std::pair(tasks[b].priority, -b); };
+  auto lower_priority = [&](int a, int b) {
+    return std::pair(tasks[a].priority, -a) < std::pair(tasks[b].priority, -b);
+  };
   std::priority_queue<int, std::vector<int>, decltype(lower_priority)> ready(lower_priority);
   std::priority_queue<double, std::vector<double>, std::greater<>> free;
   for (int i = 0; i < workers; ++i) free.push(0);

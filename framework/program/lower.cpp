@@ -337,7 +337,8 @@ void Lowering::finish(const std::vector<Tensor>& outputs) {
 // first, as another rank waits for it.
 void Lowering::prioritize() {
   constexpr double unit = 1e5, waited_for = 1e6;
-  std::vector<double> path(listing_.buffers.size(), 0);  // from the tasks that read the buffer's present contents
+  // By buffer: from the tasks that read its present contents.
+  std::vector<double> path(listing_.buffers.size(), 0);
   for (std::size_t i = listing_.instructions.size(); i-- > 0;) {
     Instruction& instruction = listing_.instructions[i];
     double longest = instruction.kind == Instruction::Kind::send ? waited_for : 0;
