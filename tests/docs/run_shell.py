@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 
-commands, source, build = map(pathlib.Path, sys.argv[1:4])
+commands, source, build = (pathlib.Path(path).resolve() for path in sys.argv[1:4])  # meson's are relative
 with tempfile.TemporaryDirectory(prefix="tegula-docs-") as folder:
     for name in ("scripts", "apps", "docs"):
         (pathlib.Path(folder) / name).symlink_to(source / name)
