@@ -96,10 +96,16 @@ struct Work {
   using C = Compute<T>;
   C *columns, *plane, *filters, *y;
   Work(const Conv2dShape& s, T* memory)
-      : columns(reinterpret_cast<C*>(memory)),
+      : columns(aligned(memory)),
         plane(columns + s.patch() * s.pixels() + block),
         filters(plane + s.plane_size()),
         y(filters + s.filters_size()) {}
+
+ private:
+  static C* aligned(T* memory) {  // scratch of bf16 may start between two floats
+    auto address = reinterpret_cast<std::uintptr_t>(memory);
+    return reinterpret_cast<C*>((address + alignof(C) - 1) / alignof(C) * alignof(C));
+  }
 };
 
 template <class T>

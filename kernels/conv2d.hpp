@@ -37,7 +37,7 @@ struct Conv2dShape {
   // Scratch elements of any of the three ops, all of it in the type computed in, of which bf16 needs two each. A CPU
   // holds the patches, a padded channel, the filters and one image of y; a GPU patches and y of a group, and filters.
   std::int64_t scratch_size(DType dtype) const {
-    const std::int64_t cpu = patch() * pixels() + 16 + plane_size() + filters_size() + c_out * pixels();
+    const std::int64_t cpu = patch() * pixels() + 17 + plane_size() + filters_size() + c_out * pixels();
     const std::int64_t gpu = group() * (patch() + c_out) * pixels() + filters_size();
     return (dtype == DType::bf16 ? 2 : 1) * std::max(cpu, gpu);
   }
