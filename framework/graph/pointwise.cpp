@@ -37,9 +37,9 @@ std::vector<std::int64_t> detail::broadcast_strides(const TileRange& range, cons
                                                     const Axes& input) {
   std::vector<std::int64_t> strides(output.size(), 0);
   std::int64_t stride = 1;
-  for (auto axis = input.rbegin(); axis != input.rend(); ++axis) {
-    strides[std::ranges::find(output, *axis) - output.begin()] = stride;
-    stride *= range.extent(*axis);
+  for (std::size_t i = input.size(); i-- > 0;) {
+    strides[std::ranges::find(output, input[i]) - output.begin()] = stride;
+    stride *= range.extent(input[i]);
   }
   return strides;
 }

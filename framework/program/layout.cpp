@@ -11,11 +11,14 @@ Layout::Layout(Graph& graph, const Plan& plan, int ranks, const CompileOptions& 
   strides_.resize(mesh_.size());
   for (const auto& [axis, extent] : options.extents) extents_.emplace_back(axis.id(), extent);
   int product = 1;
-  std::string text;
   for (int i = static_cast<int>(strides_.size()) - 1; i >= 0; --i) {
     strides_[i] = product;
     product *= mesh_[i].second;
-    text = mesh_[i].first + "=" + std::to_string(mesh_[i].second) + (text.empty() ? "" : ", ") + text;
+  }
+  std::string text;
+  for (const auto& [name, size] : mesh_) {
+    if (!text.empty()) text += ", ";
+    text += name + "=" + std::to_string(size);
   }
   if (product != ranks)
     throw std::invalid_argument("[plan] the mesh (" + text + ") has " + std::to_string(product) +

@@ -96,7 +96,7 @@ struct Program::State {
   const Tile& tile(const Instruction& instruction) const { return *operands[instruction.buffers[0]]; }
   void prepare();
   void check_inputs() const;
-  void fetch(const Instruction& instruction, std::shared_ptr<Result::State> result) const;
+  void fetch(const Instruction& instruction, const std::shared_ptr<Result::State>& result) const;
 };
 
 namespace {
@@ -164,7 +164,8 @@ void Program::State::prepare() {
   }
 }
 
-void Program::State::fetch(const Instruction& instruction, std::shared_ptr<Result::State> result) const {
+void Program::State::fetch(const Instruction& instruction,
+                           const std::shared_ptr<Result::State>& result) const {
   auto arrival = std::make_shared<Arrival>([result] {
     std::lock_guard lock(result->mutex);
     result->lost = true;

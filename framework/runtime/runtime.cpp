@@ -151,10 +151,10 @@ void Runtime::State::choose_workers(const RuntimeOptions& options, const detail:
 
 void Runtime::State::choose_scheduler(const RuntimeOptions& options, starpu_conf& conf) {
   const char* from_environment = std::getenv("STARPU_SCHED");
-  scheduler = !options.scheduler.empty() ? options.scheduler
-              : from_environment         ? from_environment
-              : gpus > 0                 ? "dmdas"
-                                         : "lws";
+  scheduler = !options.scheduler.empty()              ? options.scheduler
+              : from_environment && *from_environment ? from_environment
+              : gpus > 0                              ? "dmdas"
+                                                      : "lws";
   const starpu_sched_policy* found = find_scheduler(scheduler);
   conf.sched_policy_name = scheduler.c_str();
   if (found && gpus == 0) {  // a worker that also watches a GPU must not sleep

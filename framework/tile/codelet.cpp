@@ -19,9 +19,10 @@ struct TilePointers {
   TilePointers(const TaskArguments& task, void** buffers) {
     int buffer = 0;
     for (std::size_t i = 0; i < task.op->operands.size(); ++i)
-      pointers[i] = task.present >> i & 1 ? reinterpret_cast<void*>(STARPU_VARIABLE_GET_PTR(
-                                                buffers[buffer++]))  // NOLINT(performance-no-int-to-ptr)
-                                          : nullptr;
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): StarPU keeps addresses as integers
+      pointers[i] = task.present >> i & 1
+                        ? reinterpret_cast<void*>(STARPU_VARIABLE_GET_PTR(buffers[buffer++]))
+                        : nullptr;
   }
   void* pointers[max_operands];
 };

@@ -146,8 +146,9 @@ void PreparedTask::submit(std::uint64_t sequence, std::span<const ScalarValue> s
   task->flops = flops_;
   task->nbuffers = static_cast<int>(buffers_.size());
   if (buffers_.size() > STARPU_NMAXBUFS) {  // StarPU frees these with the task
+    // NOLINTNEXTLINE(bugprone-sizeof-expression): handles are pointers
     task->dyn_handles =
-        static_cast<starpu_data_handle_t*>(std::malloc(buffers_.size() * sizeof *task->dyn_handles));
+        static_cast<starpu_data_handle_t*>(std::malloc(buffers_.size() * sizeof(starpu_data_handle_t)));
     task->dyn_modes =
         static_cast<starpu_data_access_mode*>(std::malloc(buffers_.size() * sizeof *task->dyn_modes));
     if (!task->dyn_handles || !task->dyn_modes) throw std::bad_alloc();
