@@ -26,11 +26,12 @@ TEGULA_CLONES static void update(Sgd::Rule<Compute<T>> rule, std::int64_t n, T* 
 }
 
 template <class T>
-TEGULA_CLONES static void update(Adam::Rule<Compute<T>> rule, std::int64_t n, T* w, T* m, T* v, const T* g) {
+TEGULA_CLONES static void update(Adam::Rule<Compute<T>> rule, std::int64_t n, T* w, T* m, T* v, const T* g,
+                                 Compute<T> scale) {
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) {
     Compute<T> wi = w[i], mi = m[i], vi = v[i];
-    rule(wi, mi, vi, g[i]);
+    rule(wi, mi, vi, Compute<T>(g[i]) * scale);
     w[i] = round_to<T>(wi);
     m[i] = round_to<T>(mi);
     v[i] = round_to<T>(vi);
@@ -47,8 +48,8 @@ void Sgd::cpu(InOut<T> w, InOut<T> m, In<T> g) const {
 }
 
 template <class T>
-void Adam::cpu(InOut<T> w, InOut<T> m, InOut<T> v, In<T> g) const {
-  update<T>(Rule<Compute<T>>(*this), n, w, m, v, g);
+void Adam::cpu(InOut<T> w, InOut<T> m, InOut<T> v, In<T> g, Maybe<T> scale) const {
+  update<T>(Rule<Compute<T>>(*this), n, w, m, v, g, has_scale ? Compute<T>(scale[0]) : Compute<T>(1));
 }
 
 const Register<Sgd> registered_sgd;

@@ -14,10 +14,12 @@ __global__ void sgd_kernel(Sgd::Rule<Compute<T>> rule, std::int64_t n, T* w, T* 
 }
 
 template <class T>
-__global__ void adam_kernel(Adam::Rule<Compute<T>> rule, std::int64_t n, T* w, T* m, T* v, const T* g) {
+__global__ void adam_kernel(Adam::Rule<Compute<T>> rule, std::int64_t n, T* w, T* m, T* v, const T* g,
+                            const T* scale) {
+  const Compute<T> factor = scale ? Compute<T>(*scale) : Compute<T>(1);
   for (std::int64_t i = first_element(); i < n; i += grid_elements()) {
     Compute<T> wi = w[i], mi = m[i], vi = v[i];
-    rule(wi, mi, vi, g[i]);
+    rule(wi, mi, vi, Compute<T>(g[i]) * factor);
     w[i] = round_to<T>(wi);
     m[i] = round_to<T>(mi);
     v[i] = round_to<T>(vi);
@@ -31,8 +33,9 @@ void Sgd::cuda(Stream stream, InOut<T> w, InOut<T> m, In<T> g) const {
 }
 
 template <class T>
-void Adam::cuda(Stream stream, InOut<T> w, InOut<T> m, InOut<T> v, In<T> g) const {
-  launch(adam_kernel<T>, stream, n, Rule<Compute<T>>(*this), n, w.pointer, m.pointer, v.pointer, g.pointer);
+void Adam::cuda(Stream stream, InOut<T> w, InOut<T> m, InOut<T> v, In<T> g, Maybe<T> scale) const {
+  launch(adam_kernel<T>, stream, n, Rule<Compute<T>>(*this), n, w.pointer, m.pointer, v.pointer, g.pointer,
+         has_scale ? scale.pointer : nullptr);
 }
 
 const RegisterCuda<Sgd> registered_sgd;

@@ -58,7 +58,8 @@ struct Sgd {
   void cuda(Stream stream, InOut<T> w, InOut<T> m, In<T> g) const;
 };
 
-// Of n elements each, t being the step (Kingma and Ba 2015; decoupled: Loshchilov and Hutter 2019, AdamW):
+// Of n elements each, t being the step (Kingma and Ba 2015; decoupled: Loshchilov and Hutter 2019, AdamW). g is multiplied
+// by `scale` first, a single number, where there is one:
 //   decoupled:  w = (1 - learning_rate weight_decay) w        otherwise:  g = g + weight_decay w
 //   m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2
 //   w = w - learning_rate m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + epsilon)
@@ -69,16 +70,16 @@ struct Adam {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
   std::int64_t decoupled = 0;  // 0 or 1
   double learning_rate = 0, step = 1;
+  std::int64_t has_scale = 0;  // 0 or 1
 
-  std::array<std::int64_t, 4> extents(DType) const { return {n, n, n, n}; }
+  bool has(int operand) const { return operand != 4 || has_scale; }
+  std::array<std::int64_t, 5> extents(DType) const { return {n, n, n, n, has_scale ? 1 : 0}; }
   double flops() const { return 20.0 * static_cast<double>(n); }
   double sample(int operand, double u) const { return operand == 2 ? u : 2 * u - 1; }
   static std::vector<Adam> samples() {
-    return {{1, 0.9, 0.999, 1e-8, 0, 0, 0.1, 1},
-            {129, 0.9, 0.999, 1e-8, 0.1, 0, 0.1, 5},
-            {1000, 0.9, 0.99, 1e-6, 0.1, 1, 0.1, 2},
-            {0, 0.9, 0.999, 1e-8, 0.1, 1, 0.1, 1},
-            {65536, 0.9, 0.999, 1e-8, 0.1, 1, 0.1, 7}};
+    return {{1, 0.9, 0.999, 1e-8, 0, 0, 0.1, 1},       {129, 0.9, 0.999, 1e-8, 0.1, 0, 0.1, 5},
+            {1000, 0.9, 0.99, 1e-6, 0.1, 1, 0.1, 2},   {0, 0.9, 0.999, 1e-8, 0.1, 1, 0.1, 1},
+            {77, 0.9, 0.999, 1e-8, 0.1, 0, 0.1, 3, 1}, {65536, 0.9, 0.999, 1e-8, 0.1, 1, 0.1, 7}};
   }
 
   template <class C>
@@ -102,14 +103,14 @@ struct Adam {
     }
   };
 
-  void reference(InOut<double> w, InOut<double> m, InOut<double> v, In<double> g) const {
+  void reference(InOut<double> w, InOut<double> m, InOut<double> v, In<double> g, Maybe<double> scale) const {
     const Rule<double> rule(*this);
-    for (std::int64_t i = 0; i < n; ++i) rule(w[i], m[i], v[i], g[i]);
+    for (std::int64_t i = 0; i < n; ++i) rule(w[i], m[i], v[i], has_scale ? g[i] * scale[0] : g[i]);
   }
   template <class T>
-  void cpu(InOut<T> w, InOut<T> m, InOut<T> v, In<T> g) const;
+  void cpu(InOut<T> w, InOut<T> m, InOut<T> v, In<T> g, Maybe<T> scale) const;
   template <class T>
-  void cuda(Stream stream, InOut<T> w, InOut<T> m, InOut<T> v, In<T> g) const;
+  void cuda(Stream stream, InOut<T> w, InOut<T> m, InOut<T> v, In<T> g, Maybe<T> scale) const;
 };
 
 inline constexpr Scalar Sgd::scalars[2] = {{"learning_rate", offsetof(Sgd, learning_rate)},

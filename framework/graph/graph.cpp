@@ -18,6 +18,10 @@ RegisterSemantics::RegisterSemantics(const Semantics& semantics) { all_semantics
 const std::string& Axis::name() const { return graph_->axes_[id()].name; }
 std::int64_t Axis::extent() const { return graph_->axes_[id()].extent; }
 int Axis::id() const { return graph_ ? graph_->root(id_) : -1; }
+Axis Axis::original() const {
+  const int twin_of = graph_->axes_[id()].twin_of;
+  return twin_of < 0 ? *this : Axis(graph_, twin_of);
+}
 
 const TensorInfo& Tensor::info() const { return graph_->tensors_[id_]; }
 const std::string& Tensor::name() const { return info().name; }
@@ -59,6 +63,14 @@ Axis Graph::axis(std::string name, std::int64_t extent) {
   return {this, id};
 }
 
+Axis Graph::twin(const Axis& axis) {
+  for (int id = 0; id < static_cast<int>(axes_.size()); ++id)
+    if (axes_[id].twin_of >= 0 && root(axes_[id].twin_of) == axis.id()) return {this, id};
+  const int id = static_cast<int>(axes_.size());
+  axes_.push_back({axis.name() + "'", axis.extent(), id, axis.id()});
+  return {this, id};
+}
+
 int Graph::root(int axis) const {
   while (axes_[axis].parent != axis) axis = axes_[axis].parent;
   return axis;
@@ -81,7 +93,7 @@ void Graph::join(const Axis& a, const Axis& b, std::string_view who) {
 std::vector<Axis> Graph::axes() {
   std::vector<Axis> roots;
   for (int id = 0; id < static_cast<int>(axes_.size()); ++id)
-    if (axes_[id].parent == id) roots.push_back({this, id});
+    if (axes_[id].parent == id && axes_[id].twin_of < 0) roots.push_back({this, id});
   return roots;
 }
 
@@ -123,7 +135,7 @@ Tensor Graph::state(std::string name, DType dtype, Axes axes, Initializer initia
 }
 
 std::vector<Tensor> Graph::emit(const Semantics& semantics, std::any attributes, std::vector<Tensor> inputs,
-                                std::vector<OutputSpec> outputs) {
+                                std::vector<OutputSpec> outputs, std::vector<Axes> renamed) {
   std::vector<Tensor> made;
   int producer = static_cast<int>(nodes_.size());
   for (OutputSpec& output : outputs) {
@@ -133,7 +145,7 @@ std::vector<Tensor> Graph::emit(const Semantics& semantics, std::any attributes,
                         .axes = std::move(output.axes),
                         .producer = producer}));
   }
-  nodes_.push_back({&semantics, std::move(attributes), std::move(inputs), made, scope_});
+  nodes_.push_back({&semantics, std::move(attributes), std::move(inputs), made, scope_, std::move(renamed)});
   return made;
 }
 

@@ -29,7 +29,8 @@ class Axis {
   Axis() = default;
   const std::string& name() const;
   std::int64_t extent() const;
-  int id() const;  // the same for joined axes
+  int id() const;         // the same for joined axes
+  Axis original() const;  // of a twin (Graph::twin); else the axis itself
   Graph& graph() const { return *graph_; }
   friend bool operator==(const Axis& a, const Axis& b) { return a.graph_ == b.graph_ && a.id() == b.id(); }
 
@@ -96,7 +97,14 @@ struct Node {
   std::any attributes;
   std::vector<Tensor> inputs, outputs;
   std::string scope;  // of the layer that made it, for traces and messages
+  // Axes of the operands, inputs first, as this node calls them, where it meets one tensor's axis as two: attention pairs
+  // tiles of a sequence as queries with tiles of the same sequence as keys. Empty: as the tensors have them.
+  std::vector<Axes> renamed;
 
+  const Axes& axes(std::size_t operand) const {
+    if (!renamed.empty()) return renamed[operand];
+    return (operand < inputs.size() ? inputs[operand] : outputs[operand - inputs.size()]).axes();
+  }
   template <class A>
   const A& as() const {
     return *std::any_cast<A>(&attributes);
@@ -151,6 +159,10 @@ struct Semantics {
   std::vector<Tensor> (*expand)(const Node& node) = nullptr;
   // Null: sum.
   Combine (*combine)(const Node& node) = nullptr;
+  // Whether sums over tiles are a single chain, whatever the plan's groups: what the kernel carries on cannot be combined.
+  bool chain = false;
+  // Whether a tuple of tiles contributes nothing, so that it gets no task. Null: all contribute.
+  bool (*skip)(const Node& node, const TileRange& range) = nullptr;
   // Takes the only user of the output (bias, activation, slope) into the node, which `node` then is. Called while the sum
   // over tiles is a single chain. Returns false where it cannot. Null: never.
   bool (*absorb)(Node& node, const Node& user) = nullptr;
@@ -173,6 +185,8 @@ class Graph {
 
   // Throws std::invalid_argument for a negative extent.
   Axis axis(std::string name, std::int64_t extent);
+  // An axis that is cut as `axis` is, but is another: see Node::renamed. One for each axis. It is not among axes().
+  Axis twin(const Axis& axis);
   // Makes both one axis. Throws std::invalid_argument if the extents differ; `who` starts the message.
   void join(const Axis& a, const Axis& b, std::string_view who = "join");
 
@@ -186,7 +200,7 @@ class Graph {
     Axes axes;
   };
   std::vector<Tensor> emit(const Semantics& semantics, std::any attributes, std::vector<Tensor> inputs,
-                           std::vector<OutputSpec> outputs);
+                           std::vector<OutputSpec> outputs, std::vector<Axes> renamed = {});
   // Removes the nodes from `first` on and returns them: compile() places expansions where they belong.
   std::vector<Node> take_nodes_from(int first);
 
@@ -220,7 +234,8 @@ class Graph {
   struct AxisInfo {
     std::string name;
     std::int64_t extent;
-    int parent;  // union-find; itself for the root
+    int parent;        // union-find; itself for the root
+    int twin_of = -1;  // an axis, of a twin
   };
   Tensor add(TensorInfo info);
   int root(int axis) const;
@@ -236,5 +251,8 @@ class Graph {
 // axes). A tensor that loss does not depend on gets an empty Tensor. A result may lack axes along which it is
 // constant: expand it with broadcast_to() where that matters.
 std::vector<Tensor> gradients(const Tensor& loss, std::span<const Tensor> wrt);
+
+// Gradients of a node from those of the ops that it expands to, for Semantics::gradient.
+std::vector<Tensor> gradients_of_expansion(const Node& node, std::span<const Tensor> outputs);
 
 }  // namespace tegula

@@ -42,6 +42,28 @@ Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& target);
 Tensor one_hot(const Tensor& target, const Axis& classes,
                DType dtype);  // (rows...) i32 -> (rows..., classes)
 
+// Over the last axis: (x - mean x) / sqrt(variance x + epsilon) weight + bias, and x / sqrt(mean x^2 + epsilon) weight.
+// weight and bias have that axis alone.
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon = 1e-5);
+Tensor rms_norm(const Tensor& x, const Tensor& weight, double epsilon = 1e-5);
+
+// Rows of table (rows, columns...) by index (places...) i32 -> (places..., columns...). A kernel throws for an index that
+// is none of a row.
+Tensor embedding(const Tensor& index, const Tensor& table);
+
+// Rotates the pairs (j, j + dim / 2) of the last axis by the angles position / base^(2 j / dim).
+Tensor rotary(const Tensor& x, const Axis& position, double base = 10000);
+
+// Scaled dot-product attention: q (batch, queries, heads, groups, dim), or without groups, to k and v (batch, keys, heads,
+// dim) -> as q. k and v may have the axis of the queries (self-attention). All query heads of a group share one head of k
+// and v. Where causal, query i sees the keys up to i. No score matrix is stored: memory is linear in the sequence.
+struct AttentionOptions {
+  bool causal = false;
+  double scale = 0;    // 0: 1 / sqrt(dim)
+  double dropout = 0;  // of the probabilities
+};
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOptions options = {});
+
 Tensor cast(const Tensor& x, DType dtype);
 Tensor permute(const Tensor& x, const Axes& order);
 Tensor broadcast_to(const Tensor& x, const Axes& axes);  // x itself if it has all the axes in this order
@@ -72,7 +94,8 @@ struct AdamOptions {
   bool decoupled = true;  // weight decay apart from the gradient: AdamW
 };
 void sgd(const Tensor& w, const Tensor& momentum, const Tensor& gradient, const SgdOptions& options);
+// The gradient is multiplied by the scalar `scale`, if there is one: see clip_factor.
 void adam(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& gradient,
-          const AdamOptions& options);
+          const AdamOptions& options, const Tensor& scale = {});
 
 }  // namespace tegula

@@ -41,9 +41,10 @@ Layout::Layout(Graph& graph, const Plan& plan, int ranks, const CompileOptions& 
 }
 
 std::int64_t Layout::extent(const Axis& axis) const {
+  const Axis original = axis.original();
   for (const auto& [id, extent] : extents_)
-    if (id == axis.id()) return extent;
-  return axis.extent();
+    if (id == original.id()) return extent;
+  return original.extent();
 }
 
 std::vector<std::int64_t> Layout::extents(const Axes& axes) const {
@@ -53,7 +54,7 @@ std::vector<std::int64_t> Layout::extents(const Axes& axes) const {
 }
 
 std::int64_t Layout::tile_size(const Axis& axis) const {
-  return std::min(plan_.tile_size(axis), extent(axis));
+  return std::min(plan_.tile_size(axis.original()), extent(axis));
 }
 
 std::int64_t Layout::tiles(const Axis& axis) const {
@@ -117,7 +118,7 @@ int Layout::group_size(const Axes& summed) const {
   for (std::size_t i = 0; i < summed.size(); ++i)
     if (std::int64_t count = tiles(summed[i]); count > 1) {
       Axes inner(summed.begin() + static_cast<std::ptrdiff_t>(i) + 1, summed.end());
-      return plan_.group_size(summed[i], count) * static_cast<int>(tiles(inner));
+      return plan_.group_size(summed[i].original(), count) * static_cast<int>(tiles(inner));
     }
   return 1;
 }

@@ -206,7 +206,7 @@ void Lowering::one_task(int index, Tuple& tuple, int rank, std::span<Value* cons
     const Tensor& x = node.inputs[i];
     // A bias, say, is of use only to the last task of a chain.
     bool used = x && spec.op->has(spec.attributes.data(), static_cast<int>(i));
-    operands.push_back(used ? &value(x, tuple.tile_of(x.axes())) : nullptr);
+    operands.push_back(used ? &value(x, tuple.tile_of(node.axes(i))) : nullptr);
     if (used) read(*operands.back(), rank);
   }
   for (Value* y : written) {
@@ -264,18 +264,17 @@ void Lowering::update(int index, Tuple& tuple) {
 void Lowering::node(int index) {
   const Node& node = listing_.nodes[index];
   bool updates_state = node.outputs.empty();
-  const Axes& written = updates_state ? node.inputs[0].axes() : node.outputs[0].axes();
+  const Axes& written = node.axes(updates_state ? 0 : node.inputs.size());
   Axes axes = written, summed;
-  for (const Tensor& x : node.inputs)
-    if (x)
-      for (const Axis& axis : x.axes())
-        if (std::ranges::find(axes, axis) == axes.end()) axes.push_back(axis), summed.push_back(axis);
-  for (const Tensor& y : node.outputs)  // axes such as those of a convolution's output
-    for (const Axis& axis : y.axes())
+  for (std::size_t i = 0; i < node.inputs.size() + node.outputs.size(); ++i) {
+    if (i < node.inputs.size() && !node.inputs[i]) continue;
+    for (const Axis& axis : node.axes(i))  // of outputs: axes such as those of a convolution's
       if (std::ranges::find(axes, axis) == axes.end()) axes.push_back(axis), summed.push_back(axis);
+  }
 
   Tuple tuple(layout_, axes);
-  std::int64_t chain = layout_.tiles(summed), group = layout_.group_size(summed);
+  std::int64_t chain = layout_.tiles(summed);
+  std::int64_t group = node.semantics->chain ? chain : layout_.group_size(summed);
   Combine how = node.semantics->combine ? node.semantics->combine(node) : Combine::sum;
   for (std::int64_t tile = 0; tile < layout_.tiles(written); ++tile) {
     tuple.set(0, written.size(), tile);
@@ -288,15 +287,24 @@ void Lowering::node(int index) {
     std::vector<Value*> outputs;
     for (const Tensor& y : node.outputs) outputs.push_back(&value(y, tile));
     std::deque<Value> partial;
+    bool any = false;
     for (std::int64_t begin = 0; begin < chain; begin += group) {
-      std::int64_t end = std::min(begin + group, chain);
-      tuple.set(written.size(), summed.size(), begin);
-      int rank = layout_.owner(written, tile);
-      for (const Axis& axis : summed) rank = layout_.moved(rank, axis, tuple.tile(axis));
-      if (group < chain) outputs = {&partial.emplace_back(value(node.outputs[0], tile))};
-      for (std::int64_t i = begin; i < end; ++i) {
+      std::vector<std::int64_t> links;
+      for (std::int64_t i = begin; i < std::min(begin + group, chain); ++i) {
         tuple.set(written.size(), summed.size(), i);
-        tuple.set_chain(i == begin, i == end - 1);
+        if (!node.semantics->skip || !node.semantics->skip(node, tuple)) links.push_back(i);
+      }
+      if (links.empty() && (any || begin + group < chain)) continue;
+      if (links.empty()) links.push_back(begin);  // nothing contributes, but the output has to be written
+      any = true;
+      tuple.set(written.size(), summed.size(), begin);
+      int rank = layout_.owner(node.outputs[0].axes(), tile);
+      for (const Axis& axis : summed)
+        if (!node.semantics->chain) rank = layout_.moved(rank, axis, tuple.tile(axis));
+      if (group < chain) outputs = {&partial.emplace_back(value(node.outputs[0], tile))};
+      for (std::int64_t i : links) {
+        tuple.set(written.size(), summed.size(), i);
+        tuple.set_chain(i == links.front(), i == links.back());
         one_task(index, tuple, rank, outputs);
       }
     }

@@ -40,7 +40,7 @@ void check_outputs(const Task& task, const Task& exact) {
   for (int k = 0; k < task.count(); ++k) {
     if (!task.writes(k)) continue;
     CAPTURE(k);
-    CHECK(difference(task.operands[k], exact.operands[k], task.op.ulps) == "");
+    CHECK(difference(task.operands[k], exact.operands[k], task.op.ulps, task.dtype) == "");
   }
 }
 

@@ -120,14 +120,14 @@ inline double epsilon(DType dtype) {
 
 // What is wrong with `x`, an output of a task run for x's type, if `exact` is what it should be: empty if
 // nothing. An error may be `ulps` of the type computed in, of the element or of the root mean square of all,
-// plus the rounding to bf16.
-inline std::string difference(const Operand& x, const Operand& exact, double ulps) {
+// plus the rounding to bf16. `run_for` is the type that the task was run for: x may be of a wider, fixed one.
+inline std::string difference(const Operand& x, const Operand& exact, double ulps, DType run_for) {
   double squares = 0;
   std::int64_t finite = 0;
   for (std::int64_t i = 0; i < exact.size(); ++i)
     if (const double e = exact.get(i); std::isfinite(e)) squares += e * e, ++finite;
   const double scale = finite > 0 ? std::sqrt(squares / static_cast<double>(finite)) : 0;
-  const double computed = epsilon(x.dtype() == DType::bf16 ? f32 : x.dtype());
+  const double computed = epsilon(run_for == f64 && x.dtype() == f64 ? f64 : f32);
   const double rounding = x.dtype() == DType::bf16 ? epsilon(DType::bf16) : 0;
   for (std::int64_t i = 0; i < exact.size(); ++i) {
     const double a = x.get(i), e = exact.get(i);

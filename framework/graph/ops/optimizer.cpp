@@ -42,6 +42,7 @@ const Semantics adam_semantics{.name = "adam", .task = [](const Node& node, cons
                                          .epsilon = options.epsilon};
                                  op.weight_decay = options.weight_decay;
                                  op.decoupled = options.decoupled;
+                                 op.has_scale = bool(node.inputs[4]);
                                  return TaskSpec::of(op, w.dtype());
                                }};
 
@@ -55,9 +56,12 @@ void sgd(const Tensor& w, const Tensor& momentum, const Tensor& gradient, const 
 }
 
 void adam(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& gradient,
-          const AdamOptions& options) {
+          const AdamOptions& options, const Tensor& scale) {
   check_update("adam", w, gradient, {m, v});
-  w.graph().emit(adam_semantics, options, {w, m, v, gradient}, {});
+  if (scale && (scale.dtype() != w.dtype() || !scale.axes().empty()))
+    throw std::invalid_argument("[adam] the scale of the gradient must be a scalar " +
+                                std::string(name_of(w.dtype())) + ", got " + scale.describe());
+  w.graph().emit(adam_semantics, options, {w, m, v, gradient, scale}, {});
 }
 
 }  // namespace tegula
