@@ -273,6 +273,12 @@ struct LogAddExp {  // log(exp(x) + exp(y)) without overflow, also of infinities
   }
 };
 
+struct SwiGlu {  // silu(gate) x: Shazeer, GLU Variants Improve Transformer, 2020
+  static constexpr std::string_view name = "swiglu";
+  static constexpr int arity = 2;
+  static constexpr double flops = 16;
+  TEGULA_FN auto value(auto gate, auto x) const { return gate * math::sigmoid(gate) * x; }
+};
 struct ExpMinus {  // exp(x - y), a softmax where y is the logsumexp of a row
   static constexpr std::string_view name = "exp_minus";
   static constexpr int arity = 2;
@@ -412,7 +418,7 @@ using PointwiseOps =
           pointwise::Rsqrt, pointwise::Power, pointwise::PowerScalar, pointwise::Tanh, pointwise::Sigmoid,
           pointwise::Relu, pointwise::Gelu, pointwise::GeluTanh, pointwise::Silu, pointwise::Clamp,
           pointwise::Maximum, pointwise::Minimum, pointwise::Less, pointwise::Equal, pointwise::Where,
-          pointwise::LogAddExp, pointwise::ExpMinus>;
+          pointwise::LogAddExp, pointwise::ExpMinus, pointwise::SwiGlu>;
 
 namespace pointwise {
 

@@ -12,15 +12,14 @@ Initializer pytorch_default(double fan_in) {
   return Initializer::uniform(-bound, bound);
 }
 
-template <class Update>
-void update_all(Graph& graph, const Tensor& loss, const Parameters& parameters, Update&& update) {
+std::vector<Tensor> full_gradients(const Tensor& loss, const Parameters& parameters) {
   std::vector<Tensor> all = gradients(loss, parameters);
-  Graph::Scope scope(graph, "update");
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (!all[i])
       throw std::invalid_argument("[optimizer] the loss does not depend on " + parameters[i].describe());
-    update(parameters[i], broadcast_to(all[i], parameters[i].axes()));
+    all[i] = broadcast_to(all[i], parameters[i].axes());
   }
+  return all;
 }
 
 Tensor moment(Graph& graph, const Tensor& w, const char* name) {
@@ -91,17 +90,42 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target) {
 }
 
 void sgd(Graph& graph, const Tensor& loss, const Parameters& parameters, const SgdOptions& options) {
-  update_all(graph, loss, parameters, [&](const Tensor& w, const Tensor& gradient) {
-    Tensor momentum = options.momentum != 0 ? moment(graph, w, ".momentum") : Tensor();
-    tegula::sgd(w, momentum, gradient, options);
-  });
+  const std::vector<Tensor> all = full_gradients(loss, parameters);
+  Graph::Scope scope(graph, "update");
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const Tensor& w = parameters[i];
+    tegula::sgd(w, options.momentum != 0 ? moment(graph, w, ".momentum") : Tensor(), all[i], options);
+  }
 }
 
-void adamw(Graph& graph, const Tensor& loss, const Parameters& parameters, AdamOptions options) {
-  options.decoupled = true;
-  update_all(graph, loss, parameters, [&](const Tensor& w, const Tensor& gradient) {
-    tegula::adam(w, moment(graph, w, ".exp_avg"), moment(graph, w, ".exp_avg_sq"), gradient, options);
-  });
+Tensor adamw(Graph& graph, const Tensor& loss, const Parameters& parameters, const AdamWOptions& options) {
+  const std::vector<Tensor> all = full_gradients(loss, parameters);
+  Graph::Scope scope(graph, "update");
+  Tensor norm, scale;
+  if (options.clip > 0) {
+    norm = global_norm(all);
+    scale = clip_factor(norm, options.clip);
+  }
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const Tensor& w = parameters[i];
+    AdamOptions one = options;
+    one.decoupled = true;
+    if (options.decays && !options.decays(w)) one.weight_decay = 0;
+    adam(w, moment(graph, w, ".exp_avg"), moment(graph, w, ".exp_avg_sq"), all[i], one, scale);
+  }
+  return norm;
+}
+
+Tensor global_norm(const std::vector<Tensor>& tensors) {
+  Tensor squares;
+  for (const Tensor& x : tensors) squares = squares ? squares + contract(x, x, {}) : contract(x, x, {});
+  return sqrt(squares);
+}
+
+Tensor clip_factor(const Tensor& norm, double largest) {
+  Graph& graph = norm.graph();
+  Tensor most = fill(graph, largest, {}, norm.dtype()), little = fill(graph, 1e-6, {}, norm.dtype());
+  return apply(pointwise::Minimum{}, most / (norm + little), fill(graph, 1, {}, norm.dtype()));
 }
 
 }  // namespace tegula::layers

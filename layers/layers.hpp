@@ -2,6 +2,7 @@
 // emits its ops when called.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,17 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target);
 // The optimizers add to the graph the update of all `parameters` by the gradient of `loss`. Their moments are states
 // named after the parameter, with .momentum, .exp_avg, .exp_avg_sq. Run-time scalar: "learning_rate".
 void sgd(Graph& graph, const Tensor& loss, const Parameters& parameters, const SgdOptions& options = {});
-void adamw(Graph& graph, const Tensor& loss, const Parameters& parameters, AdamOptions options = {});
+struct AdamWOptions : AdamOptions {
+  std::function<bool(const Tensor&)> decays;  // which parameters weight decay is for; none given: all
+  double clip = 0;  // largest norm of all gradients together, beyond which they are scaled down; 0: any
+};
+// Returns the norm of all gradients together, a scalar, where they are clipped.
+Tensor adamw(Graph& graph, const Tensor& loss, const Parameters& parameters,
+             const AdamWOptions& options = {});
+
+// sqrt of the sum of the squares of all elements, and min(1, largest / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_
+// scales by. Both are scalars, summed in the order of the tensors.
+Tensor global_norm(const std::vector<Tensor>& tensors);
+Tensor clip_factor(const Tensor& norm, double largest);
 
 }  // namespace tegula::layers

@@ -12,3 +12,5 @@
 #include "framework/runtime/runtime.hpp"
 #include "framework/tile/submit.hpp"
 #include "layers/layers.hpp"
+#include "layers/schedule.hpp"
+#include "layers/transformer.hpp"
