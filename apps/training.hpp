@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <csignal>
+#include <ctime>
 #include <deque>
 #include <filesystem>
 #include <map>
@@ -18,26 +19,18 @@
 #include <vector>
 
 #include "framework/io/run_folder.hpp"
+#include "kernels/blas.hpp"
 
 namespace tegula::apps {
 
-// Options that every training program has.
-struct TrainingOptions {
-  std::int64_t epochs = 8, steps = -1, batch = 256, seed = 1, workers = -1;
-  double lr = 0.05;
-  std::string schedule = "cosine", out, scheduler;
+// Where a program runs and in which pieces.
+struct PlacementOptions {
+  std::int64_t workers = -1;
+  std::string scheduler;
   io::NamedNumbers tile, mesh;
   bool print_plan = false;
 
   void add_to(io::Options& options) {
-    options.add("epochs", &epochs, "passes over the training set")->check(io::at_least(0));
-    options.add("steps", &steps, "train so many steps, whatever --epochs says (-1: do not)")
-        ->check(io::at_least(-1));
-    options.add("batch", &batch, "samples per step")->check(io::at_least(1));
-    options.add("seed", &seed, "of initial weights and of the order of samples")->check(io::at_least(0));
-    options.add("lr", &lr, "learning rate to begin with");
-    options.add("schedule", &schedule, "of the learning rate")->check(CLI::IsMember({"constant", "cosine"}));
-    options.add("out", &out, "folder for the results (default: runs/NAME-DATE)")->type_name("DIR");
     options.add("tile", &tile,
                 "tile size of an axis, such as batch=64; other axes stay whole (default: chosen for speed)");
     options.add("mesh", &mesh, "extent of a mesh dimension; data=N shards the batch");
@@ -48,16 +41,6 @@ struct TrainingOptions {
 
   RuntimeOptions runtime() const {
     return {.cpu_workers = static_cast<int>(workers), .scheduler = scheduler, .check_finite = true};
-  }
-
-  std::int64_t total_steps(std::int64_t samples) const {
-    return steps >= 0 ? steps : epochs * ((samples + batch - 1) / batch);
-  }
-
-  // With "cosine", half a cosine from lr down to 0 (Loshchilov and Hutter, SGDR, 2017).
-  double learning_rate(std::int64_t step, std::int64_t of) const {
-    if (schedule == "constant") return lr;
-    return lr * (1 + std::cos(std::numbers::pi * static_cast<double>(step) / static_cast<double>(of))) / 2;
   }
 
   // Cuts and places the graph as --tile and --mesh say. Without --tile, by Plan::automatic; with it, axes that are not
@@ -87,6 +70,35 @@ struct TrainingOptions {
     std::string text = "the axes are";
     for (const Axis& axis : graph.axes()) text += " " + axis.name();
     return text;
+  }
+};
+
+// Options that every program has which trains on a set of samples.
+struct TrainingOptions : PlacementOptions {
+  std::int64_t epochs = 8, steps = -1, batch = 256, seed = 1;
+  double lr = 0.05;
+  std::string schedule = "cosine", out;
+
+  void add_to(io::Options& options) {
+    options.add("epochs", &epochs, "passes over the training set")->check(io::at_least(0));
+    options.add("steps", &steps, "train so many steps, whatever --epochs says (-1: do not)")
+        ->check(io::at_least(-1));
+    options.add("batch", &batch, "samples per step")->check(io::at_least(1));
+    options.add("seed", &seed, "of initial weights and of the order of samples")->check(io::at_least(0));
+    options.add("lr", &lr, "learning rate to begin with");
+    options.add("schedule", &schedule, "of the learning rate")->check(CLI::IsMember({"constant", "cosine"}));
+    options.add("out", &out, "folder for the results (default: runs/NAME-DATE)")->type_name("DIR");
+    PlacementOptions::add_to(options);
+  }
+
+  std::int64_t total_steps(std::int64_t samples) const {
+    return steps >= 0 ? steps : epochs * ((samples + batch - 1) / batch);
+  }
+
+  // With "cosine", half a cosine from lr down to 0 (Loshchilov and Hutter, SGDR, 2017).
+  double learning_rate(std::int64_t step, std::int64_t of) const {
+    if (schedule == "constant") return lr;
+    return lr * (1 + std::cos(std::numbers::pi * static_cast<double>(step) / static_cast<double>(of))) / 2;
   }
 };
 
@@ -195,6 +207,26 @@ inline void save_states(const std::filesystem::path& path, const Runtime& runtim
     views.push_back({state.name(), f32, std::move(shape), std::as_bytes(std::span(values.back()))});
   }
   if (runtime.rank() == 0) io::write_safetensors(path, views);
+}
+
+// Collective: runs/NAME-DATE, the same on all ranks.
+inline std::string shared_run_folder(Runtime& runtime, const std::string& name) {
+  double now = runtime.rank() == 0 ? static_cast<double>(std::time(nullptr)) : 0;
+  runtime.sum_over_ranks(&now, 1);
+  return "runs/" + name + "-" + io::date_and_time(static_cast<std::time_t>(now));
+}
+
+// Flop/s of the f32 matrix product on one core, the best of a few short runs.
+inline double gemm_peak() {
+  constexpr int n = 512;
+  std::vector<float> a(n * n, 1), b(n * n, 1), c(n * n);
+  double best = 0;
+  for (int i = 0; i < 8; ++i) {
+    const io::Stopwatch watch;
+    matrix_product(false, false, n, n, n, 1.0f, a.data(), n, b.data(), n, 0.0f, c.data(), n);
+    best = std::max(best, 2.0 * n * n * n / watch.seconds());
+  }
+  return best;
 }
 
 // What the process should return: 128 + signal where one has ended the training early, as shells expect.

@@ -151,7 +151,7 @@ Tensor Transformer::apply_norm(const Affine& layer, const Tensor& x) const {
                     : rms_norm(x, weight, options_.epsilon);
 }
 
-Tensor Transformer::attend(const Block& block, const Tensor& x) const {
+Tensor Transformer::attend(const Block& block, const Tensor& x, double drop) const {
   Graph::Scope scope(graph_, "attention");
   const bool gpt2 = options_.kind == TransformerOptions::Kind::gpt2;
   const Axes keys{head_, dim_}, queries = gpt2 ? keys : Axes{head_, group_, dim_};
@@ -161,27 +161,28 @@ Tensor Transformer::attend(const Block& block, const Tensor& x) const {
     q = rotary(q, sequence_, options_.rotary_base);
     k = rotary(k, sequence_, options_.rotary_base);
   }
-  Tensor y = attention(q, k, v, {.causal = true, .dropout = options_.dropout});
-  return dropout(apply_affine(block.output, y, {embed_}), options_.dropout);
+  Tensor y = attention(q, k, v, {.causal = true, .dropout = drop});
+  return dropout(apply_affine(block.output, y, {embed_}), drop);
 }
 
-Tensor Transformer::feed_forward(const Block& block, const Tensor& x) const {
+Tensor Transformer::feed_forward(const Block& block, const Tensor& x, double drop) const {
   Graph::Scope scope(graph_, "mlp");
   Tensor up = apply_affine(block.up, x, {hidden_});
   Tensor h = block.gate.weight ? apply(pointwise::SwiGlu{}, apply_affine(block.gate, x, {hidden_}), up)
                                : apply(pointwise::GeluTanh{}, up);
-  return dropout(apply_affine(block.down, h, {embed_}), options_.dropout);
+  return dropout(apply_affine(block.down, h, {embed_}), drop);
 }
 
-Tensor Transformer::operator()(const Tensor& tokens) const {
+Tensor Transformer::operator()(const Tensor& tokens, bool training) const {
+  const double drop = training ? options_.dropout : 0;
   graph_.join(tokens.axes().at(1), sequence_, "transformer");
   Tensor x = embedding(tokens, tokens_);
   if (positions_) x = x + positions_;
-  x = dropout(cast(x, options_.dtype), options_.dropout);
+  x = dropout(cast(x, options_.dtype), drop);
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     Graph::Scope scope(graph_, "block" + std::to_string(i));
-    x = x + attend(blocks_[i], apply_norm(blocks_[i].norm1, x));
-    x = x + feed_forward(blocks_[i], apply_norm(blocks_[i].norm2, x));
+    x = x + attend(blocks_[i], apply_norm(blocks_[i].norm1, x), drop);
+    x = x + feed_forward(blocks_[i], apply_norm(blocks_[i].norm2, x), drop);
   }
   Graph::Scope scope(graph_, "output");
   x = apply_norm(last_norm_, x);

@@ -35,7 +35,7 @@ class Transformer {
  public:
   // Throws std::invalid_argument for heads that key-value heads do not divide, GPT-2 with grouped queries, and the like.
   Transformer(Graph& graph, const TransformerOptions& options, Axis sequence, Axis vocabulary);
-  Tensor operator()(const Tensor& tokens) const;
+  Tensor operator()(const Tensor& tokens, bool training = false) const;  // training: with dropout
 
   Parameters parameters() const;
   // Those that weight decay is for: matrices, not biases nor the weights of norms.
@@ -56,8 +56,8 @@ class Transformer {
              std::int64_t column = 0);
   Tensor apply_affine(const Affine& layer, const Tensor& x, const Axes& out) const;
   Tensor apply_norm(const Affine& layer, const Tensor& x) const;
-  Tensor attend(const Block& block, const Tensor& x) const;
-  Tensor feed_forward(const Block& block, const Tensor& x) const;
+  Tensor attend(const Block& block, const Tensor& x, double drop) const;
+  Tensor feed_forward(const Block& block, const Tensor& x, double drop) const;
 
   Graph& graph_;
   TransformerOptions options_;

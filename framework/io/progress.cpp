@@ -28,6 +28,15 @@ Progress::~Progress() {
 }
 
 void Progress::step(std::int64_t epoch, std::int64_t step, double loss, std::int64_t items) {
+  this->step(step, items, fmt::format("loss {:.4f}", loss), fmt::format("epoch {}  ", epoch));
+}
+
+void Progress::step(std::int64_t step, std::int64_t items, const std::string& what) {
+  this->step(step, items, what, "");
+}
+
+void Progress::step(std::int64_t step, std::int64_t items, const std::string& what,
+                    const std::string& before) {
   const auto now = Clock::now();
   const double elapsed = std::max(std::chrono::duration<double>(now - last_step_).count(), 1e-9);
   measured_s_ += elapsed;
@@ -42,8 +51,8 @@ void Progress::step(std::int64_t epoch, std::int64_t step, double loss, std::int
     return;
   last_print_ = now;
   const double left_s = seconds_per_step_ * static_cast<double>(total_steps_ - step);
-  const std::string line = fmt::format("epoch {}  step {}/{}  loss {:.4f}  {:.0f} {}/s  ETA {}", epoch, step,
-                                       total_steps_, loss, items_per_s_, unit_, duration(left_s));
+  const std::string line = fmt::format("{}step {}/{}  {}  {:.0f} {}/s  ETA {}", before, step, total_steps_,
+                                       what, items_per_s_, unit_, duration(left_s));
   if (terminal_)
     fmt::print(out_, "\r{}\x1b[K", line);  // back to the start, and erase what was longer
   else

@@ -28,6 +28,7 @@ class Progress {
 
   // After each step; `items` is the number of units in it.
   void step(std::int64_t epoch, std::int64_t step, double loss, std::int64_t items);
+  void step(std::int64_t step, std::int64_t items, const std::string& what);  // `what` says how it went
   // After a pause that is no step's time, an evaluation say.
   void resume();
   // A line that stays, whatever the progress line shows.
@@ -37,6 +38,8 @@ class Progress {
   double items_per_s() const { return items_per_s_; }
 
  private:
+  void step(std::int64_t step, std::int64_t items, const std::string& what, const std::string& before);
+
   using Clock = std::chrono::steady_clock;
 
   std::int64_t total_steps_;

@@ -5,29 +5,49 @@
 #include <cstdio>
 #include <ctime>
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <vector>
 
 namespace tegula::io {
 
 namespace {
 
-std::string date_and_time() {
-  const std::time_t now = std::time(nullptr);
+// The lines of a metrics.jsonl up to a step; what follows, a torn line at the end included, belongs to work that was lost.
+std::string lines_until(const std::filesystem::path& file, std::int64_t step) {
+  if (!std::filesystem::exists(file)) return {};
+  const std::vector<std::byte> bytes = read_file(file);
+  std::istringstream in(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  std::string kept;
+  for (std::string line; std::getline(in, line);) {
+    const auto parsed = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!parsed.is_object() || !parsed.contains("step") || !parsed["step"].is_number() ||
+        parsed["step"] > step)
+      break;
+    kept += line + "\n";
+  }
+  return kept;
+}
+
+}  // namespace
+
+std::string date_and_time(std::time_t time) {
   std::tm local{};
-  ::localtime_r(&now, &local);
+  ::localtime_r(&time, &local);
   char text[32];
   std::strftime(text, sizeof text, "%Y%m%d-%H%M%S", &local);
   return text;
 }
 
-}  // namespace
-
 RunFolder::RunFolder(const std::filesystem::path& path, const std::string& name, const std::string& config,
-                     bool active)
-    : path_(path.empty() ? std::filesystem::path("runs") / (name + "-" + date_and_time()) : path) {
+                     bool active, std::int64_t resumed)
+    : path_(path.empty() ? std::filesystem::path("runs") / (name + "-" + date_and_time(std::time(nullptr)))
+                         : path) {
   if (!active) return;
   make_writable_folder(path_);
   write_file(path_ / "config.toml", config);
-  metrics_.emplace(path_ / "metrics.jsonl");
+  const std::filesystem::path metrics = path_ / "metrics.jsonl";
+  if (resumed >= 0) write_file(metrics, lines_until(metrics, resumed));
+  metrics_.emplace(metrics, resumed >= 0 ? LineFile::Mode::append : LineFile::Mode::fresh);
 }
 
 void RunFolder::record(const nlohmann::ordered_json& line) {

@@ -2,6 +2,8 @@
 // others the object does nothing, so that programs need not ask who they are.
 #pragma once
 
+#include <cstdint>
+#include <ctime>
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -14,9 +16,10 @@ namespace tegula::io {
 class RunFolder {
  public:
   // Creates the folder and writes `config` (Options::toml()) into it. An empty path means runs/NAME-DATE. Throws
-  // std::runtime_error if it cannot be written to.
+  // std::runtime_error if it cannot be written to. metrics.jsonl starts afresh or, where a run goes on behind step
+  // `resumed`, keeps its lines up to that step.
   RunFolder(const std::filesystem::path& path, const std::string& name, const std::string& config,
-            bool active);
+            bool active, std::int64_t resumed = -1);
 
   bool active() const { return metrics_.has_value(); }
   const std::filesystem::path& path() const { return path_; }
@@ -30,6 +33,8 @@ class RunFolder {
   std::filesystem::path path_;
   std::optional<LineFile> metrics_;
 };
+
+std::string date_and_time(std::time_t time);  // local, as 20261130-221530
 
 // The digits that C's %a prints: a number exactly, for comparing runs bit by bit.
 std::string hex_float(double value);

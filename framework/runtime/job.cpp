@@ -145,6 +145,7 @@ Job::Job(int argc, char** argv) {
   std::set_terminate(on_terminate);
   handle(SIGINT, on_signal);
   handle(SIGTERM, on_signal);
+  handle(SIGUSR1, on_signal);  // what batch systems send ahead of the time limit
   handle(SIGPIPE, SIG_IGN);
 }
 

@@ -49,10 +49,10 @@ class Runtime {
 
   // Largest `code` that any rank has passed, the same on all ranks, agreed without stopping the
   // pipeline: the answer to call i uses the codes given up to call i - lag. Every rank calls it at the same
-  // points (once a step). SIGINT and SIGTERM count as code `interrupt_code`; two signals end the job at once.
+  // points (once a step). SIGINT, SIGTERM and SIGUSR1 count as code `interrupt_code`; two signals end the job at once.
   int agree(int code = 0);
   static constexpr int interrupt_code = 1, failure_code = 2;
-  int signal_received() const;  // SIGINT, SIGTERM or 0, on this rank
+  int signal_received() const;  // SIGINT, SIGTERM, SIGUSR1 or 0, on this rank
 
   // Collective: the earliest non-finite output on any rank since the last call, if check_finite is on.
   std::optional<NonFinite> first_non_finite();
