@@ -8,8 +8,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "framework/io/shuffle.hpp"
 #include "framework/program/listing.hpp"
-#include "kernels/philox.hpp"
 
 namespace tegula::io {
 
@@ -96,14 +96,7 @@ std::vector<ImageBatch> ImageDataset::batches(std::int64_t batch) const {
 
 std::vector<ImageBatch> ImageDataset::shuffled_batches(std::int64_t batch, std::uint64_t seed,
                                                        std::uint64_t epoch) const {
-  // Sorting by independent random keys is a uniform shuffle; the index settles the improbable tie.
-  std::vector<std::pair<std::uint64_t, std::int64_t>> keyed(labels_.size());
-  for (std::size_t i = 0; i < keyed.size(); ++i)
-    keyed[i] = {philox_permutation_key(seed, epoch, i), static_cast<std::int64_t>(i)};
-  std::ranges::sort(keyed);
-  std::vector<std::int64_t> order(keyed.size());
-  std::ranges::transform(keyed, order.begin(), [](const auto& pair) { return pair.second; });
-  return split(std::move(order), batch);
+  return split(shuffled_order(size(), seed, static_cast<std::uint32_t>(epoch)), batch);
 }
 
 std::vector<ImageBatch> ImageDataset::split(std::vector<std::int64_t> order, std::int64_t batch) const {

@@ -1,6 +1,7 @@
 #include "framework/io/file.hpp"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -67,15 +68,24 @@ fs::path folder_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
-}  // namespace
+// To open a pipe must not wait for its other end.
+Descriptor open_to_read(const fs::path& path) {
+  return {uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); })};
+}
 
-std::vector<std::byte> read_file(const fs::path& path) {
-  Descriptor file{uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); })};
+// Throws if the file is not open, or not a regular one.
+std::size_t size_of(const Descriptor& file, const fs::path& path) {
   struct stat status {};
   if (file.number < 0 || ::fstat(file.number, &status) < 0) throw_error(path, "read", errno);
   if (!S_ISREG(status.st_mode)) throw std::runtime_error(path.string() + ": cannot read: not a regular file");
+  return static_cast<std::size_t>(status.st_size);
+}
 
-  std::vector<std::byte> bytes(static_cast<std::size_t>(status.st_size));
+}  // namespace
+
+std::vector<std::byte> read_file(const fs::path& path) {
+  const Descriptor file = open_to_read(path);
+  std::vector<std::byte> bytes(size_of(file, path));
   for (std::size_t done = 0; done < bytes.size();) {
     ssize_t count =
         uninterrupted([&] { return ::read(file.number, bytes.data() + done, bytes.size() - done); });
@@ -84,6 +94,26 @@ std::vector<std::byte> read_file(const fs::path& path) {
     done += static_cast<std::size_t>(count);
   }
   return bytes;
+}
+
+MappedFile::MappedFile(const fs::path& path) {
+  const Descriptor file = open_to_read(path);
+  const std::size_t size = size_of(file, path);
+  if (size == 0) return;  // which mmap refuses
+  void* start = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number, 0);
+  if (start == MAP_FAILED) throw_error(path, "map", errno);
+  bytes_ = {static_cast<const std::byte*>(start), size};
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
 void make_writable_folder(const fs::path& path) {

@@ -14,6 +14,22 @@ namespace tegula::io {
 // All bytes of a regular file. Throws std::runtime_error if it cannot be read.
 std::vector<std::byte> read_file(const std::filesystem::path& path);
 
+// The bytes of a regular file, read by the operating system when they are looked at: for files that need not fit the
+// memory. A program must not shorten a file that is mapped; to replace it by another, as AtomicFile does, is fine.
+class MappedFile {
+ public:
+  // Throws std::runtime_error if it cannot be read.
+  explicit MappedFile(const std::filesystem::path& path);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
 // Creates `path` and its parents where missing. Throws std::runtime_error if that fails or the folder cannot
 // be written to, so that a run finds out before it trains.
 void make_writable_folder(const std::filesystem::path& path);
