@@ -57,7 +57,8 @@ class CheckpointWriter {
   // and reason; that a rank could not write is thrown on all.
   void save(std::int64_t step, const nlohmann::ordered_json& contents);
 
-  // Returns when the checkpoint being written, if any, is complete and on the disk. Throws as save() does.
+  // Returns when the checkpoint being written, if any, is complete and on the disk; what remains of rank 0's upkeep, `latest`
+  // and the removal of old ones, is done when its wait() returns. Throws as save() does.
   void wait();
 
  private:

@@ -138,6 +138,7 @@ TEST_CASE("a resumed run goes on with the same bits, under the same or another p
     run.run(3);  // these must not be in the checkpoint
   }
   const auto at_five = run.values();
+  runtime.barrier();  // behind rank 0's upkeep
   CHECK(io::newest_checkpoint(folder / "run") == folder / "run" / "step-00000002");
   CHECK(names_in(folder / "run") == std::set<std::string>{"latest", "step-00000002"});
   CHECK(names_in(folder / "run" / "step-00000002") ==
@@ -242,11 +243,13 @@ TEST_CASE("the newest are kept, a step saved again is replaced, and what killed 
   {
     io::CheckpointWriter writer(program, entries, folder.path(), 2);
     CHECK(names_in(folder.path()) == std::set<std::string>{"latest", "mine.partial", "step-00000009"});
+    runtime.barrier();
     for (int step : {10, 20, 30}) {
       fill_with(program, small.w, step);
       writer.save(step, {{"of", step}});
     }
     writer.wait();
+    runtime.barrier();
     CHECK(read(folder / "latest") == "step-00000030\n");
     CHECK(names_in(folder.path()) ==
           std::set<std::string>{"latest", "mine.partial", "step-00000009", "step-00000020", "step-00000030"});
@@ -412,6 +415,7 @@ TEST_CASE("a full disk on one rank is an error on all, at the next call, and sav
   }
   writer.save(2, {});
   writer.wait();
+  runtime.barrier();
   CHECK(names_in(folder / "step-00000002") == std::set<std::string>{"model.safetensors", "state.json"});
   io::load(program, entries, folder / "step-00000002");
 }
