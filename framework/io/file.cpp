@@ -16,7 +16,28 @@ namespace fs = std::filesystem;
 
 namespace {
 
-[[noreturn]] void throw_error(const fs::path& path, std::string_view action, int error) {
+// Retries a system call that a signal interrupted, as Ctrl-C during a checkpoint does.
+template <class Call>
+auto uninterrupted(Call call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
+struct Descriptor {
+  int number;
+  ~Descriptor() {
+    if (number >= 0) ::close(number);
+  }
+};
+
+fs::path folder_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+}  // namespace
+
+void throw_file_error(const fs::path& path, std::string_view action, int error) {
   std::string text = path.string() + ": cannot " + std::string(action) + ": " + std::strerror(error);
   switch (error) {
     case ENOSPC:
@@ -42,31 +63,15 @@ namespace {
   throw std::runtime_error(text);
 }
 
-// Retries a system call that a signal interrupted, as Ctrl-C during a checkpoint does.
-template <class Call>
-auto uninterrupted(Call call) {
-  auto result = call();
-  while (result < 0 && errno == EINTR) result = call();
-  return result;
-}
-
-struct Descriptor {
-  int number;
-  ~Descriptor() {
-    if (number >= 0) ::close(number);
-  }
-};
-
 // A rename is on the disk only once its folder is.
 void flush_folder(const fs::path& folder) {
   Descriptor file{uninterrupted([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); })};
   // Some file systems (network ones above all) cannot flush a folder and say EINVAL; the rename stands there.
-  if (file.number >= 0 && ::fsync(file.number) < 0 && errno != EINVAL) throw_error(folder, "flush", errno);
+  if (file.number >= 0 && ::fsync(file.number) < 0 && errno != EINVAL)
+    throw_file_error(folder, "flush", errno);
 }
 
-fs::path folder_of(const fs::path& path) {
-  return path.has_parent_path() ? path.parent_path() : fs::path(".");
-}
+namespace {
 
 // To open a pipe must not wait for its other end.
 Descriptor open_to_read(const fs::path& path) {
@@ -76,7 +81,7 @@ Descriptor open_to_read(const fs::path& path) {
 // Throws if the file is not open, or not a regular one.
 std::size_t size_of(const Descriptor& file, const fs::path& path) {
   struct stat status {};
-  if (file.number < 0 || ::fstat(file.number, &status) < 0) throw_error(path, "read", errno);
+  if (file.number < 0 || ::fstat(file.number, &status) < 0) throw_file_error(path, "read", errno);
   if (!S_ISREG(status.st_mode)) throw std::runtime_error(path.string() + ": cannot read: not a regular file");
   return static_cast<std::size_t>(status.st_size);
 }
@@ -89,7 +94,7 @@ std::vector<std::byte> read_file(const fs::path& path) {
   for (std::size_t done = 0; done < bytes.size();) {
     ssize_t count =
         uninterrupted([&] { return ::read(file.number, bytes.data() + done, bytes.size() - done); });
-    if (count < 0) throw_error(path, "read", errno);
+    if (count < 0) throw_file_error(path, "read", errno);
     if (count == 0) throw std::runtime_error(path.string() + ": became shorter while it was read; try again");
     done += static_cast<std::size_t>(count);
   }
@@ -101,7 +106,7 @@ MappedFile::MappedFile(const fs::path& path) {
   const std::size_t size = size_of(file, path);
   if (size == 0) return;  // which mmap refuses
   void* start = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number, 0);
-  if (start == MAP_FAILED) throw_error(path, "map", errno);
+  if (start == MAP_FAILED) throw_file_error(path, "map", errno);
   bytes_ = {static_cast<const std::byte*>(start), size};
 }
 
@@ -119,9 +124,9 @@ MappedFile::~MappedFile() {
 void make_writable_folder(const fs::path& path) {
   std::error_code error;
   fs::create_directories(path, error);
-  if (error) throw_error(path, "create the folder", error.value());
-  if (!fs::is_directory(path)) throw_error(path, "create the folder", ENOTDIR);
-  if (::access(path.c_str(), W_OK | X_OK) < 0) throw_error(path, "write to the folder", errno);
+  if (error) throw_file_error(path, "create the folder", error.value());
+  if (!fs::is_directory(path)) throw_file_error(path, "create the folder", ENOTDIR);
+  if (::access(path.c_str(), W_OK | X_OK) < 0) throw_file_error(path, "write to the folder", errno);
 }
 
 OutputFile::OutputFile(fs::path path, int flags) : path_(std::move(path)) {
@@ -137,7 +142,7 @@ OutputFile::~OutputFile() {
 void OutputFile::fail(std::string_view action) {
   const int error = errno;
   if (temporary_) ::unlink(path_.c_str());
-  throw_error(path_, action, error);
+  throw_file_error(path_, action, error);
 }
 
 void OutputFile::write(std::span<const std::byte> bytes) {
@@ -162,6 +167,20 @@ void AtomicFile::commit() {
   if (::rename(path_.c_str(), target_.c_str()) < 0) fail("rename");
   ::close(std::exchange(descriptor_, -1));  // cannot fail any more: fsync has written everything
   flush_folder(folder_of(target_));
+}
+
+void SharedFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = uninterrupted(
+        [&] { return ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset)); });
+    if (count < 0) fail("write");
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+    offset += static_cast<std::uint64_t>(count);
+  }
+}
+
+void SharedFile::flush() {
+  if (uninterrupted([&] { return ::fsync(descriptor_); }) < 0) fail("flush");
 }
 
 void write_file(const fs::path& path, std::string_view contents) {

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace tegula::io {
@@ -34,7 +36,13 @@ class MappedFile {
 // be written to, so that a run finds out before it trains.
 void make_writable_folder(const std::filesystem::path& path);
 
-// An open file descriptor whose every write is checked. Base of the two writers below.
+// std::runtime_error that says what could not be done to `path`, why (an errno), and what to try.
+[[noreturn]] void throw_file_error(const std::filesystem::path& path, std::string_view action, int error);
+
+// Brings the names in a folder, and what was renamed there, to the disk.
+void flush_folder(const std::filesystem::path& folder);
+
+// An open file descriptor whose every write is checked. Base of the writers below.
 class OutputFile {
  public:
   OutputFile(const OutputFile&) = delete;
@@ -65,6 +73,14 @@ class AtomicFile : public OutputFile {
 
  private:
   std::filesystem::path target_;
+};
+
+// A file that processes write together, each where it has something to say. Made where it is missing, never cut.
+class SharedFile : private OutputFile {
+ public:
+  explicit SharedFile(std::filesystem::path path) : OutputFile(std::move(path), 0) {}
+  void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
+  void flush();  // to the disk
 };
 
 void write_file(const std::filesystem::path& path, std::string_view contents);  // through an AtomicFile

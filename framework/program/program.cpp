@@ -300,6 +300,20 @@ std::vector<double> Program::read(const Tensor& state) const { return state_->st
 void Program::write(const Tensor& state, std::span<const double> values) {
   state_->store->write(state, values);
 }
+std::int64_t Program::visit(const Tensor& state,
+                            const std::function<void(const TileRegion&, const void*)>& look) const {
+  return state_->store->visit(state, look);
+}
+void Program::fill(const Tensor& state, const Filler& filler) { state_->store->fill(state, filler); }
+
+std::int64_t Program::updates() const { return state_->store->updates; }
+void Program::updates(std::int64_t count) {
+  if (count < 0)
+    throw std::invalid_argument("[updates] a number of runs is not negative, got " + std::to_string(count));
+  state_->store->updates = count;
+}
+
+Runtime& Program::runtime() const { return *state_->store->runtime; }
 const Listing& Program::listing() const { return state_->listing; }
 
 std::string Program::report() const {

@@ -62,6 +62,20 @@ class Program {
   // Overwrites a state with row-major values, which every rank gives.
   void write(const Tensor& state, std::span<const double> values);
 
+  // Shows this rank's tiles of a state to `look`, on a worker each, as they are between the runs submitted so far and the
+  // later ones. Returns at once, with the number of tiles; where a kernel fails first, `look` is destroyed without having
+  // seen them all.
+  std::int64_t visit(const Tensor& state,
+                     const std::function<void(const TileRegion& region, const void* data)>& look) const;
+  // Overwrites this rank's tiles of a state in the same manner. No messages.
+  void fill(const Tensor& state, const Filler& filler);
+
+  // Runs so far that updated state, of this program and its siblings: the next one's "step" is one more, so that an optimizer
+  // and random numbers continue where a resumed run sets it.
+  std::int64_t updates() const;
+  void updates(std::int64_t count);
+
+  Runtime& runtime() const;
   const Listing& listing() const;
   // Tasks, flops, bytes sent and received and peak memory of every rank, as predicted, per run.
   std::string report() const;

@@ -1,5 +1,6 @@
 #include "framework/program/store.hpp"
 
+#include <limits>
 #include <stdexcept>
 
 #include "framework/program/block.hpp"
@@ -13,6 +14,14 @@ namespace {
 // Tags of messages outside steps: above those of any program, and each tile has its own.
 std::int64_t transfer_tag(const Tensor& state, std::int64_t tile) {
   return (std::int64_t{1} << 60) + (std::int64_t{state.id()} << 32) + tile;
+}
+
+void check_state(const char* what, const Tensor& tensor) {
+  if (!tensor)
+    throw std::invalid_argument(std::string("[") + what + "] no tensor is given; a state is needed");
+  if (tensor.info().kind != TensorInfo::Kind::state)
+    throw std::invalid_argument(std::string("[") + what + "] " + tensor.describe() +
+                                " is not a state of the graph");
 }
 
 void initialize(Tile& tile, const Tensor& tensor, const std::vector<std::int64_t>& extents,
@@ -49,8 +58,7 @@ Store::Store(Graph& g, const Plan& p, Runtime& r) : graph(&g), plan(p), runtime(
 Layout Store::layout(const CompileOptions& options) const { return {*graph, plan, runtime->size(), options}; }
 
 std::vector<double> Store::read(const Tensor& state) const {
-  if (state.info().kind != TensorInfo::Kind::state)
-    throw std::invalid_argument("[read] " + state.describe() + " is not a state of the graph");
+  check_state("read", state);
   Layout all = layout();
   std::vector<std::int64_t> extents = all.extents(state.axes());
   std::vector<double> values(runtime->rank() == 0 ? product(extents) : 0);
@@ -75,8 +83,7 @@ std::vector<double> Store::read(const Tensor& state) const {
 }
 
 void Store::write(const Tensor& state, std::span<const double> values) {
-  if (state.info().kind != TensorInfo::Kind::state)
-    throw std::invalid_argument("[write] " + state.describe() + " is not a state of the graph");
+  check_state("write", state);
   if (static_cast<std::int64_t>(values.size()) != state.elements())
     throw std::invalid_argument("[write] " + state.describe() + " has " + std::to_string(state.elements()) +
                                 " elements, got " + std::to_string(values.size()));
@@ -91,6 +98,33 @@ void Store::write(const Tensor& state, std::span<const double> values) {
       tile->second.write(part);
     });
   }
+}
+
+// A later update of the tile waits for the look at it: it goes first.
+std::int64_t Store::visit(const Tensor& state,
+                          const std::function<void(const TileRegion&, const void*)>& look) const {
+  check_state("visit", state);
+  const Layout all = layout();
+  std::int64_t count = 0;
+  for (auto at = tiles.lower_bound({state.id(), 0}); at != tiles.end() && at->first.first == state.id();
+       ++at) {
+    if (!at->second) continue;
+    ++count;
+    submit::visit(
+        at->second,
+        [look, region = all.region(state.axes(), at->first.second)](const void* data) { look(region, data); },
+        {.priority = std::numeric_limits<int>::max()});
+  }
+  return count;
+}
+
+void Store::fill(const Tensor& state, const std::function<void(const TileRegion&, void*)>& filler) {
+  check_state("fill", state);
+  const Layout all = layout();
+  for (auto at = tiles.lower_bound({state.id(), 0}); at != tiles.end() && at->first.first == state.id(); ++at)
+    submit::fill(at->second, [filler, region = all.region(state.axes(), at->first.second)](void* data) {
+      filler(region, data);
+    });
 }
 
 }  // namespace tegula

@@ -1,6 +1,7 @@
 // Store: the state of a graph (parameters, moments) on this rank, shared by the programs compiled from it.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <span>
 #include <utility>
@@ -20,6 +21,9 @@ struct Store {
   // See Program.
   std::vector<double> read(const Tensor& state) const;
   void write(const Tensor& state, std::span<const double> values);
+  std::int64_t visit(const Tensor& state,
+                     const std::function<void(const TileRegion& region, const void* data)>& look) const;
+  void fill(const Tensor& state, const std::function<void(const TileRegion& region, void* data)>& filler);
 
   Graph* graph;
   Plan plan;

@@ -62,6 +62,27 @@ TEST_CASE("lines are appended, and a full disk is an error") {
         "/dev/full: cannot write: No space left on device; free some space, or choose another folder");
 }
 
+TEST_CASE("a shared file is written piece by piece, and an error is told") {
+  const TemporaryFolder folder;
+  auto bytes = [](const char* text) {
+    return std::as_bytes(std::span(text, std::char_traits<char>::length(text)));
+  };
+  {
+    SharedFile one(folder / "a"), two(folder / "a");
+    one.write_at(3, bytes("def"));
+    two.write_at(0, bytes("abc"));
+    two.flush();
+  }
+  CHECK(contents(folder / "a") == "abcdef");
+  const MappedFile mapped(folder / "a");
+  CHECK(mapped.bytes().size() == 6);
+  SharedFile full("/dev/full");
+  CHECK(message_of([&] { full.write_at(1, bytes("x")); }) ==
+        "/dev/full: cannot write: No space left on device; free some space, or choose another folder");
+  CHECK(contains(message_of([&] { SharedFile(folder / "none" / "a"); }),
+                 "No such file or directory; check the path"));
+}
+
 TEST_CASE("folders are made, or the reason given") {
   const TemporaryFolder folder;
   make_writable_folder(folder / "a/b/c");

@@ -54,6 +54,45 @@ TEST_CASE("what is written is read back, wide types first and aligned") {
   CHECK(contains(message_of([&] { (void)read.at("fc.bias"); }), "w.safetensors: holds no tensor 'fc.bias'"));
 }
 
+TEST_CASE("a mapped file shows what a read one does, and outlives its name") {
+  const TemporaryFolder folder;
+  const std::vector<float> weight{1, 2, 3};
+  const std::vector<std::uint8_t> mask{8, 9};
+  const std::vector<TensorView> tensors{{"mask", DType::u8, {2}, std::as_bytes(std::span(mask))},
+                                        {"weight", DType::f32, {3}, std::as_bytes(std::span(weight))}};
+  write_safetensors(folder / "w", tensors, {{"format", "pt"}});
+  const SafetensorsHeader header = safetensors_header(tensors, {{"format", "pt"}});
+  const std::string bytes = contents(folder / "w");
+  CHECK(bytes.starts_with(header.text));
+  CHECK(bytes.size() == header.file_bytes);
+  CHECK(bytes[header.offsets[0] + 1] == 9);
+
+  const Safetensors copy = [&] {
+    const Safetensors mapped = Safetensors::map(folder / "w");
+    CHECK(mapped.name() == (folder / "w").string());
+    return mapped;
+  }();
+  std::filesystem::remove(folder / "w");
+  CHECK(std::memcmp(copy.at("weight").bytes.data(), weight.data(), 12) == 0);
+  CHECK(contains(message_of([&] { Safetensors::map(folder / "w"); }), "cannot read: No such file"));
+  CHECK(contains(message_of([&] { Safetensors::map(folder.path()); }), "not a regular file"));
+  { std::ofstream(folder / "empty"); }
+  CHECK(contains(message_of([&] { Safetensors::map(folder / "empty"); }), "shorter than the 8 bytes"));
+  const std::vector<TensorView> vast{{"x", DType::f64, {INT64_MAX, 2}, {}}};
+  CHECK_THROWS_AS(safetensors_header(vast), std::invalid_argument);
+}
+
+TEST_CASE("dtypes of the format that tiles have not are checked, and left alone") {
+  const std::string header =
+      "{" + entry("a", "F32", "[1]", "[0,4]") + "," + entry("h", "F16", "[2]", "[4,8]") + "}";
+  const Safetensors read = Safetensors::parse(file(header, 8), "w");
+  CHECK(read.tensors().size() == 1);
+  CHECK(read.foreign().at("h") == "F16");
+  CHECK(message_of([&] { (void)read.at("h"); }) ==
+        "w: 'h' has dtype F16, which tiles have not: convert it to F32 or BF16");
+  CHECK(contains(error("{" + entry("h", "I64", "[2]", "[0,8]") + "}", 8), "which its shape does not need"));
+}
+
 TEST_CASE("views that contradict themselves are refused") {
   const std::vector<float> x(4);
   const TensorView good{"x", DType::f32, {4}, std::as_bytes(std::span(x))};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "framework/graph/ops.hpp"
+#include "framework/io/checkpoint.hpp"
 #include "framework/io/dataset.hpp"
 #include "framework/io/file.hpp"
 #include "framework/io/options.hpp"
