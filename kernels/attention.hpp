@@ -25,6 +25,7 @@ struct AttentionShape {
   std::int32_t batch_begin = 0, head_begin = 0, query_begin = 0, key_begin = 0;
   std::int32_t full_heads = 0, full_queries = 0, full_keys = 0;
   double scale = 1, dropout = 0;
+  double position = 0;  // added to query_begin: of new queries to keys that are kept from step to step
   RandomStream random{0, 0, 0};
 
   static constexpr int block = 64;  // queries at once
@@ -35,7 +36,7 @@ struct AttentionShape {
   // How many keys of this tile, from the first, query `i` of this tile sees.
   TEGULA_FN int visible(int i) const {
     if (!causal) return keys;
-    const int most = query_begin + i + 1 - key_begin;
+    const int most = query_begin + static_cast<int>(position) + i + 1 - key_begin;
     return most < 0 ? 0 : most < keys ? most : keys;
   }
   double pairs() const {  // of a query and a key that it sees, over all heads
@@ -88,9 +89,10 @@ struct AttentionShape {
         {1, 1, 1, 1, 1, 1},
         {2, 5, 7, 3, 1, 4, 0, 0, 0, 0, 0, 3, 5, 7, 0.5},
         {1, 9, 9, 2, 3, 5, 1, 0, 0, 0, 0, 2, 9, 9, 0.4},
-        {2, 6, 4, 1, 2, 3, 1, 1, 2, 6, 4, 5, 12, 16, 0.6, 0.3, {7, 3, 2}},
+        {2, 6, 4, 1, 2, 3, 1, 1, 2, 6, 4, 5, 12, 16, 0.6, 0.3, 0, {7, 3, 2}},
         {1, 70, 130, 1, 1, 17, 1, 0, 0, 80, 20, 1, 150, 150, 0.25},
-        {1, 4, 3, 1, 1, 2, 1, 0, 0, 0, 2, 1, 4, 5, 1},  // queries that see no key of the tile
+        {1, 4, 3, 1, 1, 2, 1, 0, 0, 0, 2, 1, 4, 5, 1},        // queries that see no key of the tile
+        {2, 1, 8, 2, 1, 3, 1, 0, 0, 0, 0, 2, 1, 8, 1, 0, 5},  // a new query and six keys
         {0, 4, 4, 1, 1, 2, 1, 0, 0, 0, 0, 1, 4, 4, 1},
         {4, 256, 256, 4, 1, 64, 1, 0, 0, 0, 0, 4, 256, 256, 0.125},
     };
@@ -98,15 +100,16 @@ struct AttentionShape {
 };
 
 template <class Op>
-inline constexpr Scalar step_of_shape{
-    "step", offsetof(Op, shape) + offsetof(AttentionShape, random) + offsetof(RandomStream, step)};
+inline constexpr Scalar scalars_of_shape[2] = {
+    {"step", offsetof(Op, shape) + offsetof(AttentionShape, random) + offsetof(RandomStream, step)},
+    {"position", offsetof(Op, shape) + offsetof(AttentionShape, position), /*optional=*/true}};
 
 // (y, lse) = attention or, where accumulate, what earlier tiles of keys gave merged with it. A query that has seen no key
 // has y = 0 and lse = -inf.
 struct Attention {
   static constexpr std::string_view name = "attention";
   static constexpr double ulps = 256;  // of sums over keys of exponentials of sums
-  static const Scalar scalars[1];
+  static const Scalar scalars[2];
   AttentionShape shape;
   std::int64_t accumulate = 0;  // 0 or 1; of 64 bits, so that there is no padding
 
@@ -206,7 +209,7 @@ struct AttentionGradBase {
 
 struct AttentionGrad : AttentionGradBase<AttentionGradients::all> {
   static constexpr std::string_view name = "attention_grad";
-  static const Scalar scalars[1];
+  static const Scalar scalars[2];
   std::array<std::int64_t, 10> extents(DType dtype) const {
     const std::int64_t queries = shape.query_size(), keys = shape.key_size();
     return {queries,      keys,    keys, queries, queries,
@@ -227,7 +230,7 @@ struct AttentionGrad : AttentionGradBase<AttentionGradients::all> {
 
 struct AttentionGradQuery : AttentionGradBase<AttentionGradients::query> {
   static constexpr std::string_view name = "attention_grad_query";
-  static const Scalar scalars[1];
+  static const Scalar scalars[2];
   std::array<std::int64_t, 8> extents(DType dtype) const {
     const std::int64_t queries = shape.query_size(), keys = shape.key_size();
     return {queries, keys, keys, queries, queries, shape.rows(), queries, shape.scratch_size(dtype, 2)};
@@ -246,7 +249,7 @@ struct AttentionGradQuery : AttentionGradBase<AttentionGradients::query> {
 
 struct AttentionGradKeyValue : AttentionGradBase<AttentionGradients::key_value> {
   static constexpr std::string_view name = "attention_grad_key_value";
-  static const Scalar scalars[1];
+  static const Scalar scalars[2];
   std::array<std::int64_t, 9> extents(DType dtype) const {
     const std::int64_t queries = shape.query_size(), keys = shape.key_size();
     return {queries, keys, keys, queries, queries, shape.rows(), keys, keys, shape.scratch_size(dtype, 2)};
@@ -264,10 +267,14 @@ struct AttentionGradKeyValue : AttentionGradBase<AttentionGradients::key_value> 
             Scratch<T> work) const;
 };
 
-inline constexpr Scalar Attention::scalars[1] = {step_of_shape<Attention>};
-inline constexpr Scalar AttentionGrad::scalars[1] = {step_of_shape<AttentionGrad>};
-inline constexpr Scalar AttentionGradQuery::scalars[1] = {step_of_shape<AttentionGradQuery>};
-inline constexpr Scalar AttentionGradKeyValue::scalars[1] = {step_of_shape<AttentionGradKeyValue>};
+inline constexpr Scalar Attention::scalars[2] = {scalars_of_shape<Attention>[0],
+                                                 scalars_of_shape<Attention>[1]};
+inline constexpr Scalar AttentionGrad::scalars[2] = {scalars_of_shape<AttentionGrad>[0],
+                                                     scalars_of_shape<AttentionGrad>[1]};
+inline constexpr Scalar AttentionGradQuery::scalars[2] = {scalars_of_shape<AttentionGradQuery>[0],
+                                                          scalars_of_shape<AttentionGradQuery>[1]};
+inline constexpr Scalar AttentionGradKeyValue::scalars[2] = {scalars_of_shape<AttentionGradKeyValue>[0],
+                                                             scalars_of_shape<AttentionGradKeyValue>[1]};
 
 template <class Op>
 std::vector<Op> attention_grad_samples() {

@@ -76,10 +76,11 @@ template <class T>
 using Maybe = Operand<T, Access::optional>;
 
 // An attribute (a double) that changes from step to step, as the learning rate does: given by name when a
-// program runs, written into the attributes at `offset`.
+// program runs, written into the attributes at `offset`. Optional ones keep what the attributes say.
 struct Scalar {
   std::string_view name;
   std::size_t offset;
+  bool optional = false;
 };
 
 struct OperandInfo {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstddef>
 #include <vector>
 
 #include "kernels/dual.hpp"
@@ -16,6 +17,8 @@ struct Rotary {
   static constexpr double ulps = 1024;  // the angle is known to its own rounding: some hundred radians
   std::int32_t batch, length, heads, dim, begin, inverse;
   double base;
+  double position = 0;  // added to begin
+  static const Scalar scalars[1];
 
   std::int64_t size() const { return std::int64_t{batch} * length * heads * dim; }
   std::array<std::int64_t, 2> extents(DType) const { return {size(), size()}; }
@@ -24,12 +27,13 @@ struct Rotary {
     return {{1, 1, 1, 2, 0, 0, 10000},
             {2, 5, 3, 6, 4, 1, 10000},
             {1, 0, 2, 4, 0, 0, 10000},
-            {3, 7, 1, 34, 100, 0, 500},
+            {3, 7, 1, 34, 100, 0, 500, 9},
             {2, 128, 4, 64, 0, 0, 10000}};
   }
   // Of position `begin + i` and pair j.
   TEGULA_FN double angle(std::int64_t i, int j) const {
-    const double turned = static_cast<double>(begin + i) * math::exp(-2.0 * j / dim * math::log(base));
+    const double turned =
+        (begin + static_cast<double>(i) + position) * math::exp(-2.0 * j / dim * math::log(base));
     return inverse ? -turned : turned;
   }
 
@@ -46,5 +50,7 @@ struct Rotary {
   template <class T>
   void cuda(Stream stream, In<T> x, Out<T> y) const;
 };
+
+inline constexpr Scalar Rotary::scalars[1] = {{"position", offsetof(Rotary, position), /*optional=*/true}};
 
 }  // namespace tegula

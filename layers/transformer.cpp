@@ -151,17 +151,23 @@ Tensor Transformer::apply_norm(const Affine& layer, const Tensor& x) const {
                     : rms_norm(x, weight, options_.epsilon);
 }
 
-Tensor Transformer::attend(const Block& block, const Tensor& x, double drop) const {
+Tensor Transformer::attend(const Block& block, const Tensor& x, double drop, const Cache& cache) const {
   Graph::Scope scope(graph_, "attention");
   const bool gpt2 = options_.kind == TransformerOptions::Kind::gpt2;
   const Axes keys{head_, dim_}, queries = gpt2 ? keys : Axes{head_, group_, dim_};
   Tensor q = apply_affine(block.query, x, queries), k = apply_affine(block.key, x, keys),
          v = apply_affine(block.value, x, keys);
   if (!gpt2) {
-    q = rotary(q, sequence_, options_.rotary_base);
-    k = rotary(k, sequence_, options_.rotary_base);
+    const Axis& position = x.axes()[1];
+    q = rotary(q, position, options_.rotary_base);
+    k = rotary(k, position, options_.rotary_base);
   }
-  Tensor y = attention(q, k, v, {.causal = true, .dropout = drop});
+  if (cache.key) {
+    write_at(cache.key, k);
+    write_at(cache.value, v);
+    k = cache.key, v = cache.value;
+  }
+  Tensor y = attention(q, k, v, {.causal = true, .positioned = bool(cache.key), .dropout = drop});
   return dropout(apply_affine(block.output, y, {embed_}), drop);
 }
 
@@ -174,14 +180,28 @@ Tensor Transformer::feed_forward(const Block& block, const Tensor& x, double dro
 }
 
 Tensor Transformer::operator()(const Tensor& tokens, bool training) const {
-  const double drop = training ? options_.dropout : 0;
   graph_.join(tokens.axes().at(1), sequence_, "transformer");
   Tensor x = embedding(tokens, tokens_);
-  if (positions_) x = x + positions_;
+  return through(positions_ ? x + positions_ : x, training ? options_.dropout : 0, {});
+}
+
+Tensor Transformer::decode(const Tensor& token, const Tensor& place) {
+  std::vector<Cache> caches;
+  const Axes axes{token.axes().at(0), sequence_, head_, dim_};
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    const std::string name = "cache" + std::to_string(i);
+    caches.push_back({graph_.state(name + ".key", options_.dtype, axes, Initializer::fill(0)),
+                      graph_.state(name + ".value", options_.dtype, axes, Initializer::fill(0))});
+  }
+  Tensor x = embedding(token, tokens_);
+  return through(positions_ ? x + embedding(place, positions_) : x, 0, caches);
+}
+
+Tensor Transformer::through(Tensor x, double drop, const std::vector<Cache>& caches) const {
   x = dropout(cast(x, options_.dtype), drop);
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     Graph::Scope scope(graph_, "block" + std::to_string(i));
-    x = x + attend(blocks_[i], apply_norm(blocks_[i].norm1, x), drop);
+    x = x + attend(blocks_[i], apply_norm(blocks_[i].norm1, x), drop, caches.empty() ? Cache{} : caches[i]);
     x = x + feed_forward(blocks_[i], apply_norm(blocks_[i].norm2, x), drop);
   }
   Graph::Scope scope(graph_, "output");

@@ -37,6 +37,10 @@ class Transformer {
   Transformer(Graph& graph, const TransformerOptions& options, Axis sequence, Axis vocabulary);
   Tensor operator()(const Tensor& tokens, bool training = false) const;  // training: with dropout
 
+  // The same for one new token per sequence, from the keys and values of those before, which are kept in states made here:
+  // token and place (batch, 1) i32, place being its position. Call it once; runs take the scalar "position", too.
+  Tensor decode(const Tensor& token, const Tensor& place);
+
   Parameters parameters() const;
   // Those that weight decay is for: matrices, not biases nor the weights of norms.
   bool decays(const Tensor& parameter) const;
@@ -46,6 +50,9 @@ class Transformer {
   struct Affine {
     Tensor weight, bias;  // bias: none in Llama
   };
+  struct Cache {
+    Tensor key, value;
+  };
   struct Block {
     Affine norm1, query, key, value, output, norm2, up, gate, down;  // gate: Llama's
   };
@@ -54,9 +61,10 @@ class Transformer {
   Affine norm(const std::string& name);
   Tensor add(Tensor tensor, const std::string& name, std::vector<std::int64_t> shape,
              std::int64_t column = 0);
+  Tensor through(Tensor x, double drop, const std::vector<Cache>& caches) const;  // from embeddings to logits
   Tensor apply_affine(const Affine& layer, const Tensor& x, const Axes& out) const;
   Tensor apply_norm(const Affine& layer, const Tensor& x) const;
-  Tensor attend(const Block& block, const Tensor& x, double drop) const;
+  Tensor attend(const Block& block, const Tensor& x, double drop, const Cache& cache) const;
   Tensor feed_forward(const Block& block, const Tensor& x, double drop) const;
 
   Graph& graph_;

@@ -52,13 +52,20 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, double epsilon = 1e-5);
 Tensor embedding(const Tensor& index, const Tensor& table);
 
 // Rotates the pairs (j, j + dim / 2) of the last axis by the angles position / base^(2 j / dim).
+// Positions count from 0 or from the optional run-time scalar "position".
 Tensor rotary(const Tensor& x, const Axis& position, double base = 10000);
+
+// kept (batch, length, ...)[:, position] = x (batch, 1, ...), "position" being a run-time scalar. `kept` is a state; ops that
+// are made later read what was written.
+void write_at(const Tensor& kept, const Tensor& x);
 
 // Scaled dot-product attention: q (batch, queries, heads, groups, dim), or without groups, to k and v (batch, keys, heads,
 // dim) -> as q. k and v may have the axis of the queries (self-attention). All query heads of a group share one head of k
 // and v. Where causal, query i sees the keys up to i. No score matrix is stored: memory is linear in the sequence.
 struct AttentionOptions {
   bool causal = false;
+  bool positioned =
+      false;  // query i stands at i + the run-time scalar "position": new queries to keys of earlier steps
   double scale = 0;    // 0: 1 / sqrt(dim)
   double dropout = 0;  // of the probabilities
 };

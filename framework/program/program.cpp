@@ -85,6 +85,7 @@ struct Program::State {
   struct Patch {
     std::string_view scalar;
     std::size_t offset;
+    bool optional;
   };
   struct Task {
     submit::PreparedTask prepared;
@@ -159,7 +160,8 @@ void Program::State::prepare() {
     for (int buffer : instruction.buffers) list.push_back(buffer < 0 ? nullptr : operands[buffer]);
     submit::TaskOptions task{.priority = instruction.priority, .label = labels[instruction.node]};
     Task made{{*spec.op, spec.dtype, spec.attributes.data(), list, task}, {}};
-    for (const Scalar& scalar : spec.op->scalars) made.patches.push_back({scalar.name, scalar.offset});
+    for (const Scalar& scalar : spec.op->scalars)
+      made.patches.push_back({scalar.name, scalar.offset, scalar.optional});
     tasks.push_back(std::move(made));
   }
 }
@@ -228,17 +230,19 @@ Result Program::run(const Scalars& scalars) {
   State& s = *state_;
   Runtime& runtime = *s.store->runtime;
   const std::int64_t step = s.store->updates + (s.options.updates ? 1 : 0);
-  auto scalar = [&](std::string_view name) {
+  auto scalar = [&](const State::Patch& patch) -> std::optional<double> {
     for (const auto& [given, value] : scalars)
-      if (given == name) return value;
-    if (name == "step") return static_cast<double>(std::max<std::int64_t>(step, 1));
-    throw std::invalid_argument("[run] the scalar \"" + std::string(name) + "\" is missing: run({{\"" +
-                                std::string(name) + "\", value}})");
+      if (given == patch.scalar) return value;
+    if (patch.scalar == "step") return static_cast<double>(std::max<std::int64_t>(step, 1));
+    if (patch.optional) return std::nullopt;
+    const std::string name(patch.scalar);
+    throw std::invalid_argument("[run] the scalar \"" + name + "\" is missing: run({{\"" + name +
+                                "\", value}})");
   };
   // All that can be wrong is found before anything is submitted.
   s.check_inputs();
   for (const State::Task& task : s.tasks)
-    for (const State::Patch& patch : task.patches) scalar(patch.scalar);
+    for (const State::Patch& patch : task.patches) scalar(patch);
   s.store->updates = step;
   runtime.wait_until_pending(static_cast<int>(2 * s.listing.instructions.size()));
 
@@ -255,7 +259,8 @@ Result Program::run(const Scalars& scalars) {
       case Instruction::Kind::task: {
         const State::Task& task = s.tasks[next_task++];
         values.clear();
-        for (const State::Patch& patch : task.patches) values.push_back({patch.offset, scalar(patch.scalar)});
+        for (const State::Patch& patch : task.patches)
+          if (const std::optional<double> value = scalar(patch)) values.push_back({patch.offset, *value});
         task.prepared.submit(sequence + instruction.node, values);
         break;
       }

@@ -55,7 +55,9 @@ TaskSpec task(const Node& node, const TileRange& range) {
 
 bool masked(const Node& node, const TileRange& range) {
   const Axis &query = query_axes(node)[1], &key = key_axes(node)[1];
-  return node.as<Options>().attention.causal && range.begin(key) >= range.begin(query) + range.extent(query);
+  const AttentionOptions& options = node.as<Options>().attention;
+  return options.causal && !options.positioned &&
+         range.begin(key) >= range.begin(query) + range.extent(query);
 }
 
 // A head, and a group of heads, is one matrix.

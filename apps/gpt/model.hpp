@@ -1,0 +1,157 @@
+// The model of apps/gpt: its options and presets, its graph, and where its states lie in a checkpoint.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <tegula/tegula.hpp>
+#include <vector>
+
+#include "framework/io/checkpoint.hpp"
+
+namespace tegula::apps {
+
+struct ModelOptions {
+  std::string preset = "tiny", kind = "gpt2", dtype = "f32";
+  std::int64_t layers = 4, heads = 4, key_value_heads = 4, head_dim = 32, hidden = 512, context = 128;
+  double dropout = 0, epsilon = 1e-5, rotary_base = 10000;
+  bool untied = false;
+
+  // Sets everything to what the preset says. Throws std::invalid_argument, listing the names.
+  void use(const std::string& name) {
+    *this = {};
+    preset = name;
+    if (name == "tiny-llama") {
+      kind = "llama";
+      key_value_heads = 2;
+      hidden = 384;
+    } else if (name == "gpt2-124m") {
+      layers = heads = key_value_heads = 12;
+      head_dim = 64;
+      hidden = 3072;
+      context = 1024;
+    } else if (name == "llama-1b") {
+      kind = "llama";
+      layers = 16;
+      heads = 32;
+      key_value_heads = 8;
+      head_dim = 64;
+      hidden = 8192;
+      context = 2048;
+      rotary_base = 500000;
+    } else if (name != "tiny") {
+      throw std::invalid_argument("no preset is called " + name +
+                                  "; there are tiny, tiny-llama, gpt2-124m, llama-1b");
+    }
+  }
+
+  void add_to(io::Options& options) {
+    options.add("preset", &preset, "shape to start from: tiny, tiny-llama, gpt2-124m, llama-1b")
+        ->check(CLI::IsMember({"tiny", "tiny-llama", "gpt2-124m", "llama-1b"}));
+    options.add("kind", &kind, "blocks as in gpt2 or llama")->check(CLI::IsMember({"gpt2", "llama"}));
+    options.add("layers", &layers, "blocks")->check(io::at_least(1));
+    options.add("heads", &heads, "query heads")->check(io::at_least(1));
+    options
+        .add("key-value-heads", &key_value_heads, "heads of keys and values, shared by query heads (llama)")
+        ->check(io::at_least(1));
+    options.add("head-dim", &head_dim, "elements of a head; heads x head-dim is the width of the model")
+        ->check(io::at_least(1));
+    options.add("hidden", &hidden, "width of the feed-forward part")->check(io::at_least(1));
+    options.add("context", &context, "tokens of a sequence")->check(io::at_least(1));
+    options.add("dropout", &dropout, "probability, while training")->check(CLI::Range(0.0, 0.99));
+    options.add("epsilon", &epsilon, "of the norms");
+    options.add("rotary-base", &rotary_base, "of the rotary embedding (llama)");
+    options.add("untied", &untied, "give the output layer weights of its own");
+    options.add("dtype", &dtype, "of activations; weights and optimizer stay f32")
+        ->check(CLI::IsMember({"f32", "bf16"}));
+  }
+
+  layers::TransformerOptions transformer() const {
+    using Kind = layers::TransformerOptions::Kind;
+    return {.kind = kind == "llama" ? Kind::llama : Kind::gpt2,
+            .layers = layers,
+            .heads = heads,
+            .key_value_heads = key_value_heads,
+            .head_dim = head_dim,
+            .hidden = hidden,
+            .dropout = dropout,
+            .epsilon = epsilon,
+            .rotary_base = rotary_base,
+            .tied = !untied,
+            .dtype = dtype == "bf16" ? DType::bf16 : f32};
+  }
+
+  nlohmann::ordered_json json() const {
+    return {{"kind", kind},         {"layers", layers},
+            {"heads", heads},       {"key_value_heads", key_value_heads},
+            {"head_dim", head_dim}, {"hidden", hidden},
+            {"context", context},   {"dropout", dropout},
+            {"epsilon", epsilon},   {"rotary_base", rotary_base},
+            {"untied", untied},     {"dtype", dtype}};
+  }
+  // From json() in a checkpoint; throws what nlohmann::json does where a key is missing.
+  static ModelOptions from(const nlohmann::ordered_json& j) {
+    ModelOptions o;
+    o.preset = "";
+    j.at("kind").get_to(o.kind), j.at("layers").get_to(o.layers), j.at("heads").get_to(o.heads);
+    j.at("key_value_heads").get_to(o.key_value_heads), j.at("head_dim").get_to(o.head_dim);
+    j.at("hidden").get_to(o.hidden), j.at("context").get_to(o.context), j.at("dropout").get_to(o.dropout);
+    j.at("epsilon").get_to(o.epsilon), j.at("rotary_base").get_to(o.rotary_base),
+        j.at("untied").get_to(o.untied);
+    j.at("dtype").get_to(o.dtype);
+    return o;
+  }
+};
+
+// The language model: logits and loss of a batch of token sequences, as trained (with dropout) and as judged.
+struct LanguageModel {
+  Graph graph;
+  Axis batch, sequence, vocabulary;
+  Tensor tokens, target;  // inputs (batch, sequence) i32
+  std::optional<layers::Transformer> transformer;
+  Tensor logits, loss, judged_loss;
+
+  LanguageModel(const ModelOptions& options, std::int64_t batch_size, std::int64_t vocabulary_size,
+                std::uint64_t seed) {
+    graph.seed(seed);
+    batch = graph.axis("batch", batch_size);
+    sequence = graph.axis("sequence", options.context);
+    vocabulary = graph.axis("vocabulary", vocabulary_size);
+    tokens = graph.input("tokens", i32, {batch, sequence});
+    target = graph.input("target", i32, {batch, sequence});
+    transformer.emplace(graph, options.transformer(), sequence, vocabulary);
+    logits = cast((*transformer)(tokens), f32);
+    judged_loss = layers::cross_entropy(logits, target);
+    loss = options.dropout == 0
+               ? judged_loss
+               : layers::cross_entropy(cast((*transformer)(tokens, /*training=*/true), f32), target);
+  }
+
+  std::vector<io::CheckpointTensor> weights() const {
+    std::vector<io::CheckpointTensor> all;
+    for (const layers::ParameterPlace& place : transformer->places())
+      all.push_back({place.state, "model", place.name, place.shape, place.column});
+    return all;
+  }
+  // Weights and the optimizer's moments.
+  std::vector<io::CheckpointTensor> states() {
+    std::vector<io::CheckpointTensor> all = weights();
+    for (int id = 0; id < static_cast<int>(graph.tensors().size()); ++id) {
+      Tensor tensor = graph.tensor(id);
+      if (tensor.info().kind == TensorInfo::Kind::state &&
+          std::ranges::none_of(all, [&](const auto& known) { return known.state == tensor; }))
+        all.push_back(io::checkpoint_tensor(tensor, "optimizer"));
+    }
+    return all;
+  }
+  std::int64_t parameters() const {
+    std::int64_t all = 0;
+    for (const Tensor& parameter : transformer->parameters()) all += parameter.elements();
+    return all;
+  }
+};
+
+}  // namespace tegula::apps

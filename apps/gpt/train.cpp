@@ -1,0 +1,273 @@
+// gpt train: trains a language model on prepared text, saves and resumes.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <csignal>
+#include <deque>
+
+#include "apps/gpt/commands.hpp"
+#include "apps/gpt/model.hpp"
+#include "apps/gpt/windows.hpp"
+#include "apps/training.hpp"
+#include "framework/io/event_file.hpp"
+#include "framework/io/tokenizer.hpp"
+
+namespace tegula::apps {
+
+namespace {
+
+struct TrainOptions : PlacementOptions {
+  std::string toml, data = "data/bible", out, schedule = "cosine", resume = "none";
+  std::int64_t steps = 2000, batch = 16, seed = 1, warmup = 100, cooldown = 0, validate_every = 250,
+               validation_batches = 20, save_every = 500, keep = 3;
+  double lr = 1e-3, lr_floor = 1e-4, beta1 = 0.9, beta2 = 0.95, weight_decay = 0.1, clip = 1;
+  bool dry_run = false;
+  ModelOptions model;
+
+  void add_to(io::Options& options) {
+    options.add("data", &data, "folder that `gpt prepare` has made")->type_name("DIR");
+    options.add("steps", &steps, "optimizer steps in all")->check(io::at_least(0));
+    options.add("batch", &batch, "sequences per step")->check(io::at_least(1));
+    options.add("seed", &seed, "of initial weights, dropout and the order of the text")
+        ->check(io::at_least(0));
+    options.add("lr", &lr, "peak learning rate");
+    options.add("lr-floor", &lr_floor, "learning rate at the end");
+    options.add("schedule", &schedule, "of the learning rate behind the warm-up")
+        ->check(CLI::IsMember({"constant", "linear", "cosine", "stable"}));
+    options.add("warmup", &warmup, "steps over which the rate rises")->check(io::at_least(0));
+    options.add("cooldown", &cooldown, "last steps, over which it falls (stable)")->check(io::at_least(0));
+    options.add("beta1", &beta1, "of AdamW");
+    options.add("beta2", &beta2, "of AdamW");
+    options.add("weight-decay", &weight_decay, "of matrices; not of biases and norms");
+    options.add("clip", &clip, "largest norm of the gradient (0: any)");
+    options.add("validate-every", &validate_every, "steps (0: only at the end)")->check(io::at_least(0));
+    options.add("validation-batches", &validation_batches, "of the validation text")->check(io::at_least(1));
+    options.add("save-every", &save_every, "steps between checkpoints (0: only at the end)")
+        ->check(io::at_least(0));
+    options.add("keep", &keep, "newest checkpoints to keep (0: all)")->check(io::at_least(0));
+    options.add("out", &out, "folder for the results (default: runs/gpt-DATE)")->type_name("DIR");
+    options.add("resume", &resume,
+                "none, auto (the newest checkpoint in --out, if any) or a checkpoint's folder");
+    options.add("dry-run", &dry_run, "print parameters, flops, memory and bytes as predicted, and stop");
+    PlacementOptions::add_to(options);
+    model.add_to(options);
+  }
+};
+
+// Preset first, so that it gives the defaults of the other options.
+std::optional<int> parse(TrainOptions& s, int argc, char** argv) {
+  {
+    TrainOptions first;
+    io::Options options("gpt train", "", /*quiet=*/true);
+    first.add_to(options);
+    if (!options.parse(argc, argv)) s.model.use(first.model.preset);
+  }
+  io::Options options("gpt train", "Trains a language model on text that `gpt prepare` has prepared.",
+                      launched_rank() != 0);
+  s.add_to(options);
+  auto code = options.parse(argc, argv);
+  s.toml = options.toml();
+  return code;
+}
+
+class Trainer {
+ public:
+  Trainer(TrainOptions& options, Runtime& runtime);
+  int run();
+
+ private:
+  struct Pending {
+    std::int64_t step;
+    double rate;
+    Result result;
+  };
+  std::string describe();
+  void report(std::size_t keep);
+  void save(std::int64_t step);
+
+  TrainOptions& s_;
+  Runtime& runtime_;
+  io::TokenFile train_, validation_;
+  io::Tokenizer tokenizer_;
+  LanguageModel net_;
+  Tensor norm_;
+  Plan plan_;
+  std::optional<Program> step_, judge_;
+  io::TokenBatches batches_;
+  layers::Schedule schedule_;
+  std::optional<io::RunFolder> folder_;
+  std::optional<io::Progress> progress_;
+  std::optional<io::EventFile> events_;
+  std::optional<io::CheckpointWriter> writer_;
+  std::deque<Pending> pending_;
+  std::string non_finite_;
+  double smoothed_ = 0, flops_ = 0, peak_ = 0;
+  std::int64_t saved_ = -1;
+};
+
+Trainer::Trainer(TrainOptions& options, Runtime& runtime)
+    : s_(options),
+      runtime_(runtime),
+      train_(io::TokenFile::open(std::filesystem::path(s_.data) / "train.tokens")),
+      validation_(io::TokenFile::open(std::filesystem::path(s_.data) / "validation.tokens")),
+      tokenizer_(io::Tokenizer::read(s_.data)),
+      net_(s_.model, s_.batch, train_.vocabulary(), static_cast<std::uint64_t>(s_.seed)),
+      batches_(train_.size(), s_.model.context, s_.batch, static_cast<std::uint64_t>(s_.seed), s_.data),
+      schedule_{layers::find_decay(s_.schedule), s_.lr, s_.lr_floor, s_.steps, s_.warmup, s_.cooldown} {
+  if (validation_.vocabulary() != train_.vocabulary())
+    throw std::runtime_error(s_.data +
+                             ": train.tokens and validation.tokens differ in vocabulary; prepare them again");
+  layers::AdamWOptions adam{{.beta1 = s_.beta1, .beta2 = s_.beta2, .weight_decay = s_.weight_decay}};
+  adam.decays = [this](const Tensor& parameter) { return net_.transformer->decays(parameter); };
+  adam.clip = s_.clip;
+  norm_ = layers::adamw(net_.graph, net_.loss, net_.transformer->parameters(), adam);
+  plan_ = s_.plan(net_.graph, runtime, net_.batch);
+}
+
+std::string Trainer::describe() {
+  double flops = step_->listing().flops;
+  runtime_.sum_over_ranks(&flops, 1);
+  flops_ = flops;
+  const double tokens = static_cast<double>(s_.batch * s_.model.context);
+  return fmt::format(
+             "parameters {:.3f} M, {:.2f} Mflop per token, {:.0f} tokens per step, {:.1f} epochs in {} "
+             "steps\n",
+             static_cast<double>(net_.parameters()) * 1e-6, flops / tokens * 1e-6, tokens,
+             batches_.epochs(s_.steps), s_.steps) +
+         plan_.describe(net_.graph) + step_->report();
+}
+
+void Trainer::report(std::size_t keep) {
+  if (runtime_.rank() != 0) pending_.clear();
+  for (; !pending_.empty() && (pending_.size() > keep || pending_.front().result.ready());
+       pending_.pop_front()) {
+    const auto& [step, rate, result] = pending_.front();
+    const double loss = result.value(net_.loss), norm = norm_ ? result.value(norm_) : 0;
+    if (!std::isfinite(loss) && non_finite_.empty())
+      non_finite_ = fmt::format("the loss of step {} is not finite ({})", step, loss);
+    smoothed_ = smoothed_ == 0 ? loss : smoothed_ + 0.05 * (loss - smoothed_);
+    const std::int64_t tokens = s_.batch * s_.model.context;
+    const double speed = progress_->items_per_s(),
+                 share = speed * flops_ / static_cast<double>(tokens) / peak_;
+    progress_->step(step, tokens,
+                    fmt::format("loss {:.4f} (smoothed {:.4f})  norm {:.3f}  lr {:.2e}  {:.0f} % of peak", loss,
+                                smoothed_, norm, rate, 100 * share));
+    folder_->record({{"step", step},
+                     {"loss", loss},
+                     {"loss_hex", io::hex_float(loss)},
+                     {"lr", rate},
+                     {"gradient_norm", norm},
+                     {"tokens_per_s", speed}});
+    if (events_)
+      events_->add(step, {{"loss", loss}, {"lr", rate}, {"gradient_norm", norm}, {"tokens_per_s", speed}});
+  }
+}
+
+void Trainer::save(std::int64_t step) {
+  if (saved_ == step) return;
+  saved_ = step;
+  writer_->save(step, {{"model", s_.model.json()},
+                       {"vocabulary", train_.vocabulary()},
+                       {"seed", s_.seed},
+                       {"data", s_.data},
+                       {"batch", s_.batch},
+                       {"config", s_.toml}});
+}
+
+int Trainer::run() {
+  const bool first = runtime_.rank() == 0;
+  step_.emplace(compile(net_.graph, plan_, runtime_,
+                        {.outputs = norm_ ? std::vector{net_.loss, norm_} : std::vector{net_.loss}}));
+  const std::string description = describe();
+  if (s_.dry_run || s_.print_plan) {
+    if (first) fmt::print("{}\n", description);
+    if (s_.dry_run) return 0;
+  }
+  if ((validation_.size() - 1) / s_.model.context < 1)
+    throw std::runtime_error(fmt::format("{}: the validation text has {} tokens, fewer than a context of {}",
+                                         s_.data, validation_.size(), s_.model.context));
+  judge_.emplace(step_->sibling({.outputs = {net_.judged_loss}, .updates = false}));
+
+  const std::vector<io::CheckpointTensor> states = net_.states();
+  std::int64_t done = 0;
+  std::optional<std::filesystem::path> from;
+  const std::string out = s_.out.empty() ? shared_run_folder(runtime_, "gpt") : s_.out;
+  const std::filesystem::path root = std::filesystem::path(out) / "checkpoints";
+  if (s_.resume == "auto")
+    from = io::newest_checkpoint(root);
+  else if (s_.resume != "none")
+    from = s_.resume;
+  if (from) {
+    done = io::load(*step_, states, *from).step;
+    saved_ = done;
+  }
+  folder_.emplace(out, "gpt", s_.toml, first, from ? done : -1);
+  writer_.emplace(*step_, states, root, static_cast<int>(s_.keep));
+  progress_.emplace(s_.steps, !first, "tokens");
+  progress_->note(s_.toml);
+  progress_->note(description);
+  if (first) {
+    tokenizer_.write(folder_->path());
+    events_.emplace(folder_->path());
+    peak_ = gemm_peak();
+  }
+  double workers = runtime_.cpu_workers() + runtime_.gpus();
+  runtime_.sum_over_ranks(&workers, 1);
+  peak_ *= workers;
+  if (from) progress_->note(fmt::format("resumed from {} at step {}", from->string(), done));
+
+  auto judge = [&] {
+    report(0);
+    const double loss = mean_loss(*judge_, net_, validation_, s_.validation_batches, runtime_);
+    progress_->note(fmt::format("step {}: validation loss {:.4f}", done, loss));
+    folder_->record(
+        {{"step", done}, {"validation_loss", loss}, {"validation_loss_hex", io::hex_float(loss)}});
+    if (events_) events_->add(done, {{"validation_loss", loss}});
+    progress_->resume();
+    return loss;
+  };
+  bool running = true;
+  double last = NAN;
+  std::int64_t judged = -1;
+  while (running && done < s_.steps) {
+    const double rate = schedule_.rate(done);
+    bind_windows(*step_, net_, train_, batches_.starts(done));
+    pending_.push_back({++done, rate, step_->run({{"learning_rate", rate}})});
+    report(16);
+    if (s_.validate_every > 0 && done % s_.validate_every == 0) last = judge(), judged = done;
+    if (s_.save_every > 0 && done % s_.save_every == 0) save(done);
+    running = runtime_.agree(non_finite_.empty() ? 0 : Runtime::failure_code) == 0;
+  }
+  report(0);
+  double failed = non_finite_.empty() ? 0 : 1;
+  runtime_.sum_over_ranks(&failed, 1);
+  if (failed > 0) {
+    const auto op = runtime_.first_non_finite();
+    throw std::runtime_error(
+        fmt::format("{}; the first op with a non-finite output was {}; a lower --lr may help", non_finite_,
+                    op ? op->task : "not found"));
+  }
+  if (running && judged != done) last = judge();
+  save(done);
+  writer_->wait();
+  if (running) {
+    folder_->write("result.json",
+                   {{"steps", done}, {"validation_loss", last}, {"parameters", net_.parameters()}});
+    progress_->note(fmt::format("validation loss {:.4f}, results in {}", last, folder_->path().string()));
+    return 0;
+  }
+  progress_->note(
+      fmt::format("stopped by a signal at step {}; continue with --resume auto --out {}", done, out));
+  return runtime_.signal_received() == SIGINT ? 128 + SIGINT : to_be_continued;
+}
+
+}  // namespace
+
+int train(int argc, char** argv) {
+  TrainOptions options;
+  if (auto code = parse(options, argc, argv)) return *code;
+  Runtime runtime(argc, argv, options.runtime());
+  return Trainer(options, runtime).run();
+}
+
+}  // namespace tegula::apps
