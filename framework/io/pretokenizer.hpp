@@ -1,4 +1,4 @@
-// The words within which byte-pair encoding merges, as GPT-2 cuts them out (Radford et al. 2019). Its regular expression
+// The words within which byte-pair encoding merges, as GPT-2 cuts them out (Radford et al. 2019). Its pattern
 //   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 // is scanned by hand: std::regex knows no Unicode and recurses once per character.
 #pragma once

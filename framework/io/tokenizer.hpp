@@ -29,9 +29,9 @@ class Tokenizer {
   static Tokenizer train(std::span<const std::string_view> texts, int vocabulary,
                          const std::function<void(int tokens)>& progress = {});
 
-  // `path` is a folder with tokenizer.json or else vocab.json and merges.txt, or a file like tokenizer.json. Understands
-  // what GPT-2's files say, and refuses files that ask for anything else. Throws std::runtime_error that names the
-  // file, the key and the reason.
+  // `path` is a folder with tokenizer.json or else vocab.json and merges.txt, or a file like tokenizer.json. Knows what
+  // GPT-2's files say and refuses files that ask for anything else. Throws std::runtime_error that names the file, the
+  // key and the reason.
   static Tokenizer read(const std::filesystem::path& path);
   static Tokenizer parse(std::string_view tokenizer_json, const std::string& name);
   static Tokenizer parse(std::string_view vocab_json, const std::string& vocab_name,
@@ -67,8 +67,8 @@ class Tokenizer {
 
   class Encoder;
   class Reader;
-  const AddedToken* added_token_at(
-      std::string_view text) const;  // the longest that `text` starts with, or null
+  // The longest that `text` starts with, or null.
+  const AddedToken* added_token_at(std::string_view text) const;
 
   std::vector<std::string> tokens_;  // by id, in bytes
   std::vector<Merge> merges_;        // by rank: lower ones come first

@@ -1,5 +1,5 @@
-// The files of a tokenizer: GPT-2's vocab.json and merges.txt, and Hugging Face's tokenizer.json. In them a token is text
-// in which each character stands for a byte: printable Latin-1 for itself, U+0100 and up for the rest, in their order.
+// The files of a tokenizer: GPT-2's vocab.json and merges.txt, and Hugging Face's tokenizer.json. In them a token is
+// text in which each character stands for a byte: printable Latin-1 for itself, U+0100 and up for the rest, in order.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -84,7 +84,7 @@ const json& member(const json& object, const char* key, const std::string& where
   return *found;
 }
 
-// A value as errors quote it. Of arrays and objects the type: they may be long, or so deep that dump() runs out of stack.
+// A value as errors quote it. Of arrays and objects the type: they may be so deep that dump() runs out of stack.
 std::string quoted(const json& value) {
   if (value.is_structured()) return std::string("an ") + value.type_name();
   std::string text = value.dump();
@@ -138,10 +138,9 @@ class Tokenizer::Reader {
 
   void add_token(const std::string& content, std::int32_t id, bool special, const std::string& where) {
     if (content.empty()) fail(where, "holds an empty token");
-    // Such a token would be decoded as the bytes that its characters stand for.
+    // Hugging Face's libraries decode it as the bytes that its characters stand for.
     if (const auto bytes = from_alphabet(content); bytes && *bytes != content)
-      fail(where,
-           fmt::format("'{}' has the spelling of other bytes in the vocabulary; not supported", content));
+      fail(where, fmt::format("'{}' would be decoded as other bytes; not supported", content));
     const auto listed = ids_.find(content);
     if (listed == ids_.end()) {
       place(content, id, where);
@@ -187,9 +186,8 @@ class Tokenizer::Reader {
       const auto bytes = from_alphabet(text);
       if (!bytes)
         fail(where,
-             fmt::format(
-                 "token '{}' (id {}) has characters that stand for no byte; is it of a byte-level BPE?", text,
-                 id));
+             fmt::format("token '{}' (id {}) has characters that stand for no byte; is it a byte-level BPE?",
+                         text, id));
       if (bytes->size() == 1) has_byte[static_cast<unsigned char>((*bytes)[0])] = true;
       tokens.push_back(*bytes);
     }
@@ -333,8 +331,8 @@ void Tokenizer::write(const fs::path& folder) const {
                      {"normalized", false},
                      {"special", t.special}});
   }
-  ordered_json::object_t
-      vocabulary;  // filled at its end: operator[] of ordered_json seeks the key among all before
+  // Filled at its end: operator[] of ordered_json looks through all keys.
+  ordered_json::object_t vocabulary;
   for (std::size_t id = 0; id < tokens_.size(); ++id)
     if (listed[id]) vocabulary.push_back({spelled[id], id});
   ordered_json merges = ordered_json::array();

@@ -472,7 +472,7 @@ TEST_CASE("what tokenizer.json asks for and is not supported is refused") {
           "t.json: model.vocab: the id of 'ba' is not an integer from 0 to 2^31 - 2");
   CHECK(refusal(R"({"model": {"vocab": {"": 257}}})") == "t.json: model.vocab: holds an empty token");
   CHECK(refusal(R"({"model": {"vocab": {"a b": 257}}})") ==
-        "t.json: model.vocab: token 'a b' (id 257) has characters that stand for no byte; is it of a "
+        "t.json: model.vocab: token 'a b' (id 257) has characters that stand for no byte; is it a "
         "byte-level BPE?");
   CHECK(refusal(R"({"model": {"vocab": {"x": null, "xx": 87}}})") ==
         "t.json: model.vocab: no token for the byte 0x78, spelled 'x'; each byte needs one");
@@ -497,7 +497,7 @@ TEST_CASE("what tokenizer.json asks for and is not supported is refused") {
   CHECK(refusal(R"({"added_tokens": [{"id": 257, "content": "<x>", "lstrip": true}]})") ==
         "t.json: added_tokens[0].lstrip: true is not supported; expected false");
   CHECK(refusal(R"({"added_tokens": [{"id": 257, "content": "é"}]})") ==
-        "t.json: added_tokens[0]: 'é' has the spelling of other bytes in the vocabulary; not supported");
+        "t.json: added_tokens[0]: 'é' would be decoded as other bytes; not supported");
   CHECK(refusal(R"({"added_tokens": [{"id": 257, "content": "ab"}]})") ==
         "t.json: added_tokens[0]: 'ab' has the id 257, but 256 in the vocabulary");
   CHECK(refusal(R"({"added_tokens": [{"id": 5, "content": "<x>"}]})") ==
