@@ -33,16 +33,10 @@ struct Trained {
   std::int64_t vocabulary;
   std::uint64_t seed;
 
-  explicit Trained(const std::string& run) : tokenizer(run) {
-    checkpoint = run;
-    if (!std::filesystem::exists(checkpoint / "state.json")) {
-      const auto newest = io::newest_checkpoint(checkpoint / "checkpoints");
-      if (!newest)
-        throw std::runtime_error(run + ": holds no checkpoint; train first, or give another --run");
-      checkpoint = *newest;
-    } else {
-      tokenizer = checkpoint.parent_path().parent_path();
-    }
+  explicit Trained(const std::string& run)
+      : checkpoint(find_checkpoint(run)),
+        // The run's folder, whatever way the path takes there.
+        tokenizer(std::filesystem::canonical(checkpoint).parent_path().parent_path()) {
     const std::filesystem::path file = checkpoint / "state.json";
     const std::vector<std::byte> bytes = io::read_file(file);
     const auto contents =
@@ -60,6 +54,9 @@ struct Trained {
 // The token drawn from the logits: the most likely one where temperature is 0, else at random among the top_k most likely
 // (0: all) that, from the top, make up a probability of top_p.
 int draw(std::vector<double> logits, double temperature, std::int64_t top_k, double top_p, double uniform) {
+  if (!std::ranges::all_of(logits, [](double logit) { return std::isfinite(logit); }))
+    throw std::runtime_error(
+        "the model's logits are not finite; use a checkpoint from before the training went astray");
   std::vector<int> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, [&](int a, int b) { return logits[a] > logits[b]; });
@@ -92,14 +89,14 @@ int evaluate(int argc, char** argv) {
   if (auto code = options.parse(argc, argv)) return *code;
   Runtime runtime(argc, argv, s.runtime());
   const Trained trained(s.run);
-  const io::TokenFile file = io::TokenFile::open(tokens);
-  if (file.vocabulary() != trained.vocabulary)
+  const Tokens file = open_tokens(tokens);
+  if (file->vocabulary() != trained.vocabulary)
     throw std::runtime_error(fmt::format("{}: has a vocabulary of {}, the model one of {}", tokens,
-                                         file.vocabulary(), trained.vocabulary));
+                                         file->vocabulary(), trained.vocabulary));
   LanguageModel net(trained.model, batch, trained.vocabulary, trained.seed);
   Program program = compile(net.graph, s.plan(net.graph, runtime, net.batch), runtime,
                             {.outputs = {net.judged_loss}, .updates = false});
-  io::load_weights(program, net.weights(), trained.checkpoint);
+  io::load(program, net.weights(), trained.checkpoint);
   const double loss = mean_loss(program, net, file, batches, runtime);
   if (runtime.rank() == 0) fmt::print("loss {:.4f}, perplexity {:.3f}\n", loss, std::exp(loss));
   return 0;
@@ -111,7 +108,7 @@ int generate(int argc, char** argv) {
   std::int64_t count = 200, top_k = 0, seed = 1;
   double temperature = 0.8, top_p = 1;
   io::Options options("gpt generate", "Continues a text with a trained model.", launched_rank() != 0);
-  options.add("prompt", &prompt, "beginning of the text");
+  options.add("prompt", &prompt, "beginning of the text")->default_str("newline");
   options.add("tokens", &count, "how many to add")->check(io::at_least(0));
   options.add("temperature", &temperature, "0: always the most likely token")->check(CLI::NonNegativeNumber);
   options.add("top-k", &top_k, "draw among so many of the most likely tokens (0: all)")
@@ -141,7 +138,7 @@ int generate(int argc, char** argv) {
   for (const layers::ParameterPlace& p : transformer.places())
     weights.push_back({p.state, "model", p.name, p.shape, p.column});
   Program program = compile(graph, s.plan(graph, runtime, batch), runtime, {.outputs = {logits}});
-  io::load_weights(program, weights, trained.checkpoint);
+  io::load(program, weights, trained.checkpoint);
 
   if (runtime.rank() == 0) fmt::print("{}", prompt);
   // Once the context is full it starts again with its second half, as the cache holds positions, not just tokens.

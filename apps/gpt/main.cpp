@@ -25,11 +25,18 @@ constexpr Command commands[] = {
 };
 
 int usage(int code) {
+  if (tegula::launched_rank() != 0) return code;
   std::fprintf(code == 0 ? stdout : stderr,
                "Usage: gpt COMMAND [OPTIONS]; gpt COMMAND --help lists the options\n\n");
   for (const Command& command : commands)
     std::fprintf(code == 0 ? stdout : stderr, "  %-10s %s\n", command.name, command.help);
   return code;
+}
+
+int unknown(const char* name) {
+  if (tegula::launched_rank() != 0) return tegula::io::Options::usage_error;
+  std::fprintf(stderr, "gpt: no command is called '%s'\n", name);
+  return usage(tegula::io::Options::usage_error);
 }
 
 }  // namespace
@@ -40,7 +47,6 @@ int main(int argc, char** argv) {
     if (std::strcmp(argv[1], "--help") == 0 || std::strcmp(argv[1], "-h") == 0) return usage(0);
     for (const Command& command : commands)
       if (std::strcmp(argv[1], command.name) == 0) return command.run(argc - 1, argv + 1);
-    std::fprintf(stderr, "gpt: no command is called '%s'\n", argv[1]);
-    return usage(tegula::io::Options::usage_error);
+    return unknown(argv[1]);
   });
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
@@ -16,7 +17,7 @@ namespace tegula::apps {
 
 struct ModelOptions {
   std::string preset = "tiny", kind = "gpt2", dtype = "f32";
-  std::int64_t layers = 4, heads = 4, key_value_heads = 4, head_dim = 32, hidden = 512, context = 128;
+  std::int64_t layers = 4, heads = 4, key_value_heads = 0, head_dim = 32, hidden = 512, context = 128;
   double dropout = 0, epsilon = 1e-5, rotary_base = 10000;
   bool untied = false;
 
@@ -29,7 +30,7 @@ struct ModelOptions {
       key_value_heads = 2;
       hidden = 384;
     } else if (name == "gpt2-124m") {
-      layers = heads = key_value_heads = 12;
+      layers = heads = 12;
       head_dim = 64;
       hidden = 3072;
       context = 1024;
@@ -55,8 +56,9 @@ struct ModelOptions {
     options.add("layers", &layers, "blocks")->check(io::at_least(1));
     options.add("heads", &heads, "query heads")->check(io::at_least(1));
     options
-        .add("key-value-heads", &key_value_heads, "heads of keys and values, shared by query heads (llama)")
-        ->check(io::at_least(1));
+        .add("key-value-heads", &key_value_heads,
+             "heads of keys and values, shared by query heads in llama (0: as many as those)")
+        ->check(io::at_least(0));
     options.add("head-dim", &head_dim, "elements of a head; heads x head-dim is the width of the model")
         ->check(io::at_least(1));
     options.add("hidden", &hidden, "width of the feed-forward part")->check(io::at_least(1));
@@ -74,7 +76,7 @@ struct ModelOptions {
     return {.kind = kind == "llama" ? Kind::llama : Kind::gpt2,
             .layers = layers,
             .heads = heads,
-            .key_value_heads = key_value_heads,
+            .key_value_heads = all_key_value_heads(),
             .head_dim = head_dim,
             .hidden = hidden,
             .dropout = dropout,
@@ -84,9 +86,11 @@ struct ModelOptions {
             .dtype = dtype == "bf16" ? DType::bf16 : f32};
   }
 
+  std::int64_t all_key_value_heads() const { return key_value_heads == 0 ? heads : key_value_heads; }
+
   nlohmann::ordered_json json() const {
     return {{"kind", kind},         {"layers", layers},
-            {"heads", heads},       {"key_value_heads", key_value_heads},
+            {"heads", heads},       {"key_value_heads", all_key_value_heads()},
             {"head_dim", head_dim}, {"hidden", hidden},
             {"context", context},   {"dropout", dropout},
             {"epsilon", epsilon},   {"rotary_base", rotary_base},
@@ -153,5 +157,15 @@ struct LanguageModel {
     return all;
   }
 };
+
+// The checkpoint that `path` is, or the newest one of the run whose folder it is.
+inline std::filesystem::path find_checkpoint(const std::filesystem::path& path) {
+  if (!std::filesystem::exists(path)) throw std::runtime_error(path.string() + ": no such folder");
+  if (std::filesystem::exists(path / "state.json")) return path;
+  if (const auto newest = io::newest_checkpoint(path / "checkpoints")) return *newest;
+  throw std::runtime_error(
+      path.string() +
+      ": holds no checkpoint; give the folder of a training run, or of one of its checkpoints");
+}
 
 }  // namespace tegula::apps

@@ -25,7 +25,7 @@ int prepare(int argc, char** argv) {
               "use");
   options.add("vocabulary", &vocabulary, "tokens that bpe learns")->check(io::at_least(257));
   options.add("validation", &validation, "share of the text, from its end, that is kept for validation")
-      ->check(CLI::Range(0.0, 0.9));
+      ->check(CLI::Range(0.001, 0.9));
   if (auto code = options.parse(argc, argv)) return *code;
   if (launched_rank() != 0) return 0;
 

@@ -1,6 +1,7 @@
 // gpt train: trains a language model on prepared text, saves and resumes.
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 #include <csignal>
 #include <deque>
@@ -47,7 +48,7 @@ struct TrainOptions : PlacementOptions {
     options.add("keep", &keep, "newest checkpoints to keep (0: all)")->check(io::at_least(0));
     options.add("out", &out, "folder for the results (default: runs/gpt-DATE)")->type_name("DIR");
     options.add("resume", &resume,
-                "none, auto (the newest checkpoint in --out, if any) or a checkpoint's folder");
+                "none, auto (the newest checkpoint in --out, if any) or the folder of a run or checkpoint");
     options.add("dry-run", &dry_run, "print parameters, flops, memory and bytes as predicted, and stop");
     PlacementOptions::add_to(options);
     model.add_to(options);
@@ -70,6 +71,15 @@ std::optional<int> parse(TrainOptions& s, int argc, char** argv) {
   return code;
 }
 
+Tokens open_prepared(const std::string& data, const char* name) {
+  const std::filesystem::path file = std::filesystem::path(data) / name;
+  if (!std::filesystem::exists(file))
+    throw std::runtime_error(fmt::format(
+        "{}: no such file; make it with `gpt prepare --text FILE --out {}`, or give another --data",
+        file.string(), data));
+  return open_tokens(file);
+}
+
 class Trainer {
  public:
   Trainer(TrainOptions& options, Runtime& runtime);
@@ -83,11 +93,13 @@ class Trainer {
   };
   std::string describe();
   void report(std::size_t keep);
+  bool all_finite();
   void save(std::int64_t step);
+  std::optional<double> judged_before(std::int64_t step);
 
   TrainOptions& s_;
   Runtime& runtime_;
-  io::TokenFile train_, validation_;
+  Tokens train_, validation_;
   io::Tokenizer tokenizer_;
   LanguageModel net_;
   Tensor norm_;
@@ -108,15 +120,17 @@ class Trainer {
 Trainer::Trainer(TrainOptions& options, Runtime& runtime)
     : s_(options),
       runtime_(runtime),
-      train_(io::TokenFile::open(std::filesystem::path(s_.data) / "train.tokens")),
-      validation_(io::TokenFile::open(std::filesystem::path(s_.data) / "validation.tokens")),
+      train_(open_prepared(s_.data, "train.tokens")),
+      validation_(open_prepared(s_.data, "validation.tokens")),
       tokenizer_(io::Tokenizer::read(s_.data)),
-      net_(s_.model, s_.batch, train_.vocabulary(), static_cast<std::uint64_t>(s_.seed)),
-      batches_(train_.size(), s_.model.context, s_.batch, static_cast<std::uint64_t>(s_.seed), s_.data),
+      net_(s_.model, s_.batch, train_->vocabulary(), static_cast<std::uint64_t>(s_.seed)),
+      batches_(train_->size(), s_.model.context, s_.batch, static_cast<std::uint64_t>(s_.seed), s_.data),
       schedule_{layers::find_decay(s_.schedule), s_.lr, s_.lr_floor, s_.steps, s_.warmup, s_.cooldown} {
-  if (validation_.vocabulary() != train_.vocabulary())
-    throw std::runtime_error(s_.data +
-                             ": train.tokens and validation.tokens differ in vocabulary; prepare them again");
+  if (validation_->vocabulary() != train_->vocabulary() || tokenizer_.size() != train_->vocabulary())
+    throw std::runtime_error(
+        fmt::format("{}: train.tokens have a vocabulary of {}, validation.tokens of {}, the tokenizer one of "
+                    "{}; prepare them again",
+                    s_.data, train_->vocabulary(), validation_->vocabulary(), tokenizer_.size()));
   layers::AdamWOptions adam{{.beta1 = s_.beta1, .beta2 = s_.beta2, .weight_decay = s_.weight_decay}};
   adam.decays = [this](const Tensor& parameter) { return net_.transformer->decays(parameter); };
   adam.clip = s_.clip;
@@ -145,13 +159,15 @@ void Trainer::report(std::size_t keep) {
     const double loss = result.value(net_.loss), norm = norm_ ? result.value(norm_) : 0;
     if (!std::isfinite(loss) && non_finite_.empty())
       non_finite_ = fmt::format("the loss of step {} is not finite ({})", step, loss);
+    if (!std::isfinite(norm) && non_finite_.empty())
+      non_finite_ = fmt::format("the gradient norm of step {} is not finite ({})", step, norm);
     smoothed_ = smoothed_ == 0 ? loss : smoothed_ + 0.05 * (loss - smoothed_);
     const std::int64_t tokens = s_.batch * s_.model.context;
     const double speed = progress_->items_per_s(),
                  share = speed * flops_ / static_cast<double>(tokens) / peak_;
     progress_->step(step, tokens,
-                    fmt::format("loss {:.4f} (smoothed {:.4f})  norm {:.3f}  lr {:.2e}  {:.0f} % of peak", loss,
-                                smoothed_, norm, rate, 100 * share));
+                    fmt::format("loss {:.4f} (smoothed {:.4f})  norm {:.3f}  lr {:.2e}  {:.0f} % of peak",
+                                loss, smoothed_, norm, rate, 100 * share));
     folder_->record({{"step", step},
                      {"loss", loss},
                      {"loss_hex", io::hex_float(loss)},
@@ -163,15 +179,33 @@ void Trainer::report(std::size_t keep) {
   }
 }
 
+// Whether all losses reported so far are. Collective.
+bool Trainer::all_finite() {
+  double failed = non_finite_.empty() ? 0 : 1;
+  runtime_.sum_over_ranks(&failed, 1);
+  return failed == 0;
+}
+
 void Trainer::save(std::int64_t step) {
   if (saved_ == step) return;
   saved_ = step;
   writer_->save(step, {{"model", s_.model.json()},
-                       {"vocabulary", train_.vocabulary()},
+                       {"vocabulary", train_->vocabulary()},
                        {"seed", s_.seed},
                        {"data", s_.data},
                        {"batch", s_.batch},
                        {"config", s_.toml}});
+}
+
+// The validation loss of the step if the run that goes on ended with it: a complete run is not judged again.
+std::optional<double> Trainer::judged_before(std::int64_t step) {
+  std::array<double, 2> known = {0, 0};
+  const auto line = nlohmann::json::parse(folder_->last_kept(), nullptr, /*allow_exceptions=*/false);
+  if (line.is_object() && line["step"] == step && line.contains("validation_loss") &&
+      line["validation_loss"].is_number())
+    known = {1, line["validation_loss"]};
+  runtime_.sum_over_ranks(known.data(), known.size());
+  return known[0] > 0 ? std::optional(known[1]) : std::nullopt;
 }
 
 int Trainer::run() {
@@ -183,9 +217,9 @@ int Trainer::run() {
     if (first) fmt::print("{}\n", description);
     if (s_.dry_run) return 0;
   }
-  if ((validation_.size() - 1) / s_.model.context < 1)
+  if ((validation_->size() - 1) / s_.model.context < 1)
     throw std::runtime_error(fmt::format("{}: the validation text has {} tokens, fewer than a context of {}",
-                                         s_.data, validation_.size(), s_.model.context));
+                                         s_.data, validation_->size(), s_.model.context));
   judge_.emplace(step_->sibling({.outputs = {net_.judged_loss}, .updates = false}));
 
   const std::vector<io::CheckpointTensor> states = net_.states();
@@ -196,7 +230,7 @@ int Trainer::run() {
   if (s_.resume == "auto")
     from = io::newest_checkpoint(root);
   else if (s_.resume != "none")
-    from = s_.resume;
+    from = find_checkpoint(s_.resume);
   if (from) {
     done = io::load(*step_, states, *from).step;
     saved_ = done;
@@ -229,19 +263,23 @@ int Trainer::run() {
   bool running = true;
   double last = NAN;
   std::int64_t judged = -1;
+  if (const std::optional<double> known = judged_before(done)) last = *known, judged = done;
   while (running && done < s_.steps) {
     const double rate = schedule_.rate(done);
     bind_windows(*step_, net_, train_, batches_.starts(done));
     pending_.push_back({++done, rate, step_->run({{"learning_rate", rate}})});
     report(16);
     if (s_.validate_every > 0 && done % s_.validate_every == 0) last = judge(), judged = done;
-    if (s_.save_every > 0 && done % s_.save_every == 0) save(done);
+    if (s_.save_every > 0 && done % s_.save_every == 0) {
+      report(0);  // who resumes from the checkpoint finds the metrics of all its steps
+      if (!all_finite()) break;
+      save(done);
+    }
     running = runtime_.agree(non_finite_.empty() ? 0 : Runtime::failure_code) == 0;
   }
   report(0);
-  double failed = non_finite_.empty() ? 0 : 1;
-  runtime_.sum_over_ranks(&failed, 1);
-  if (failed > 0) {
+  if (!all_finite()) {
+    writer_->wait();  // a checkpoint from before, maybe
     const auto op = runtime_.first_non_finite();
     throw std::runtime_error(
         fmt::format("{}; the first op with a non-finite output was {}; a lower --lr may help", non_finite_,

@@ -46,7 +46,11 @@ RunFolder::RunFolder(const std::filesystem::path& path, const std::string& name,
   make_writable_folder(path_);
   write_file(path_ / "config.toml", config);
   const std::filesystem::path metrics = path_ / "metrics.jsonl";
-  if (resumed >= 0) write_file(metrics, lines_until(metrics, resumed));
+  if (resumed >= 0) {
+    const std::string kept = lines_until(metrics, resumed);
+    write_file(metrics, kept);
+    if (!kept.empty()) last_kept_ = kept.substr(kept.rfind('\n', kept.size() - 2) + 1);
+  }
   metrics_.emplace(metrics, resumed >= 0 ? LineFile::Mode::append : LineFile::Mode::fresh);
 }
 

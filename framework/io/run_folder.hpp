@@ -24,6 +24,9 @@ class RunFolder {
   bool active() const { return metrics_.has_value(); }
   const std::filesystem::path& path() const { return path_; }
 
+  // The last line of metrics.jsonl that a resumed run has kept, or nothing.
+  const std::string& last_kept() const { return last_kept_; }
+
   // Adds a line to metrics.jsonl.
   void record(const nlohmann::ordered_json& line);
   // Writes a JSON file.
@@ -32,6 +35,7 @@ class RunFolder {
  private:
   std::filesystem::path path_;
   std::optional<LineFile> metrics_;
+  std::string last_kept_;
 };
 
 std::string date_and_time(std::time_t time);  // local, as 20261130-221530
