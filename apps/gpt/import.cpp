@@ -89,10 +89,12 @@ bool has_tensor(const fs::path& weights, const std::string& name) {
   }
   if (file.extension() != ".json") {
     const io::Safetensors all = io::Safetensors::map(file);
-    return std::ranges::any_of(all.tensors(), [&](const io::TensorView& tensor) { return tensor.name == name; });
+    return std::ranges::any_of(all.tensors(),
+                               [&](const io::TensorView& tensor) { return tensor.name == name; });
   }
   const std::vector<std::byte> bytes = io::read_file(file);
-  return io::parse_weight_map({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, file.string()).contains(name);
+  return io::parse_weight_map({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, file.string())
+      .contains(name);
 }
 
 }  // namespace
@@ -133,7 +135,8 @@ int import_weights(int argc, char** argv) {
   // GPT2Model without its head, as the first published weights are, has names without the prefix.
   std::vector<io::CheckpointTensor> given = tensors;
   if (shape.model.kind == "gpt2" && !has_tensor(weights, "transformer.wte.weight"))
-    for (io::CheckpointTensor& tensor : given) tensor.name = tensor.name.substr(std::string("transformer.").size());
+    for (io::CheckpointTensor& tensor : given)
+      tensor.name = tensor.name.substr(std::string("transformer.").size());
   std::vector<std::string> others = io::load_weights(program, given, weights);
   std::erase_if(others, [](const std::string& name) {  // masks, and the output layer once more
     return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
