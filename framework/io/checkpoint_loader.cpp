@@ -143,8 +143,8 @@ std::vector<Found> open_checkpoint(const CheckpointFiles& files, const fs::path&
       const auto& sums = state.checksums[stem];
       const auto sum = sums.find(tensor.name);
       if (sum == sums.end())
-        throw std::runtime_error(state_name + ": has no checksum of '" + tensor.name + "' in " + stem +
-                                 ".safetensors");
+        throw std::runtime_error(state_name + ": has no checksum of '" + tensor.name + "' in " +
+                                 file->name());
       checksums.push_back(sum->second);
     }
     if (!extra.empty())
