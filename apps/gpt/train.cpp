@@ -121,7 +121,7 @@ Trainer::Trainer(TrainOptions& options, Runtime& runtime)
   if (validation_.vocabulary() != train_.vocabulary())
     throw std::runtime_error(s_.data +
                              ": train.tokens and validation.tokens differ in vocabulary; prepare them again");
-  layers::AdamWOptions adam{{.beta1 = s_.beta1, .beta2 = s_.beta2, .weight_decay = s_.weight_decay}};
+  layers::AdamWOptions adam{.beta1 = s_.beta1, .beta2 = s_.beta2, .weight_decay = s_.weight_decay};
   adam.decays = [this](const Tensor& parameter) { return net_.transformer->decays(parameter); };
   adam.clip = s_.clip;
   norm_ = layers::adamw(net_.graph, net_.loss, net_.transformer->parameters(), adam);
