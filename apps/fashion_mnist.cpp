@@ -86,7 +86,7 @@ int main(int argc, char** argv) {
   if (s.optimizer == "sgd")
     layers::sgd(g, loss, net.parameters, {.momentum = s.momentum, .weight_decay = s.weight_decay});
   else
-    layers::adamw(g, loss, net.parameters, {{.weight_decay = s.weight_decay}});
+    layers::adamw(g, loss, net.parameters, {.weight_decay = s.weight_decay});
 
   const Plan plan = s.plan(g, runtime, batch);
   const CompileOptions training{.outputs = {loss}}, testing{.outputs = {loss, net.logits}, .updates = false};

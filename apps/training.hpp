@@ -3,12 +3,14 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <csignal>
 #include <ctime>
 #include <deque>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numbers>
@@ -227,6 +229,14 @@ inline double gemm_peak() {
     best = std::max(best, 2.0 * n * n * n / watch.seconds());
   }
   return best;
+}
+
+// Memory of this process that is not swapped out.
+inline double resident_mb() {
+  std::ifstream statm("/proc/self/statm");
+  double pages = 0, resident = NAN;
+  statm >> pages >> resident;
+  return resident * static_cast<double>(sysconf(_SC_PAGESIZE)) * 1e-6;
 }
 
 // What the process should return: 128 + signal where one has ended the training early, as shells expect.

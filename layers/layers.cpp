@@ -108,10 +108,14 @@ Tensor adamw(Graph& graph, const Tensor& loss, const Parameters& parameters, con
   }
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const Tensor& w = parameters[i];
-    AdamOptions one = options;
-    one.decoupled = true;
-    if (options.decays && !options.decays(w)) one.weight_decay = 0;
-    adam(w, moment(graph, w, ".exp_avg"), moment(graph, w, ".exp_avg_sq"), all[i], one, scale);
+    const bool decays = !options.decays || options.decays(w);
+    adam(w, moment(graph, w, ".exp_avg"), moment(graph, w, ".exp_avg_sq"), all[i],
+         {.beta1 = options.beta1,
+          .beta2 = options.beta2,
+          .epsilon = options.epsilon,
+          .weight_decay = decays ? options.weight_decay : 0,
+          .decoupled = true},
+         scale);
   }
   return norm;
 }

@@ -59,7 +59,8 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target);
 // The optimizers add to the graph the update of all `parameters` by the gradient of `loss`. Their moments are states
 // named after the parameter, with .momentum, .exp_avg, .exp_avg_sq. Run-time scalar: "learning_rate".
 void sgd(Graph& graph, const Tensor& loss, const Parameters& parameters, const SgdOptions& options = {});
-struct AdamWOptions : AdamOptions {
+struct AdamWOptions {
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
   std::function<bool(const Tensor&)> decays;  // which parameters weight decay is for; none given: all
   double clip = 0;  // largest norm of all gradients together, beyond which they are scaled down; 0: any
 };

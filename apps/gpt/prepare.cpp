@@ -1,15 +1,32 @@
 // gpt prepare: text files become token files with a tokenizer beside them.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <vector>
 
 #include "apps/gpt/commands.hpp"
+#include "framework/io/file.hpp"
 #include "framework/io/options.hpp"
 #include "framework/io/prepare_text.hpp"
+#include "framework/io/tokenizer.hpp"
 #include "framework/runtime/runtime.hpp"
 
 namespace tegula::apps {
+
+namespace {
+
+std::vector<std::filesystem::path> split(const std::string& list) {
+  std::vector<std::filesystem::path> paths;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    if (end > begin) paths.emplace_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return paths;
+}
+
+}  // namespace
 
 int prepare(int argc, char** argv) {
   std::string text, out, tokenizer = "bytes";
@@ -29,12 +46,7 @@ int prepare(int argc, char** argv) {
   if (auto code = options.parse(argc, argv)) return *code;
   if (launched_rank() != 0) return 0;
 
-  std::vector<std::filesystem::path> texts;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    if (end > begin) texts.emplace_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  const std::vector<std::filesystem::path> texts = split(text);
   io::TokenizerChoice choice = io::TokensOf{tokenizer};
   if (tokenizer == "bytes") choice = io::ByteTokens{};
   if (tokenizer == "bpe") choice = io::TrainedTokens{static_cast<int>(vocabulary)};
@@ -42,6 +54,30 @@ int prepare(int argc, char** argv) {
                                                  [](std::string_view what) { fmt::print("{}\n", what); });
   fmt::print("{}: {} bytes of text, {} tokens to train on and {} to validate with, vocabulary {}\n", out,
              made.text_bytes, made.train_tokens, made.validation_tokens, made.vocabulary);
+  return 0;
+}
+
+int tokenizer(int argc, char** argv) {
+  std::string text, out;
+  std::int64_t vocabulary = 4096;
+  io::Options options("gpt tokenizer train", "Learns a byte-pair encoding, for gpt prepare --tokenizer DIR.",
+                      launched_rank() != 0);
+  options.add("text", &text, "text files, separated by commas")->required();
+  options.add("vocabulary", &vocabulary, "tokens to learn, the 256 bytes included")->check(io::at_least(257));
+  options.add("out", &out, "folder for the tokenizer")->required()->type_name("DIR");
+  const bool train = argc > 1 && std::string(argv[1]) == "train";
+  if (auto code = options.parse(train ? argc - 1 : argc, train ? argv + 1 : argv)) return *code;
+  if (launched_rank() != 0) return 0;
+  std::vector<std::string> contents;
+  for (const std::filesystem::path& path : split(text)) {
+    const std::vector<std::byte> bytes = io::read_file(path);
+    contents.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  const std::vector<std::string_view> views(contents.begin(), contents.end());
+  const io::Tokenizer made = io::Tokenizer::train(views, static_cast<int>(vocabulary));
+  io::make_writable_folder(out);
+  made.write(out);
+  fmt::print("{}: {} tokens\n", out, made.size());
   return 0;
 }
 

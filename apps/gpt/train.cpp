@@ -19,8 +19,8 @@ namespace {
 
 struct TrainOptions : PlacementOptions {
   std::string toml, data = "data/bible", out, schedule = "cosine", resume = "none";
-  std::int64_t steps = 2000, batch = 16, seed = 1, warmup = 100, cooldown = 0, validate_every = 250,
-               validation_batches = 20, save_every = 500, keep = 3;
+  std::int64_t steps = 2000, batch = 16, seed = 1, accumulate = 1, warmup = 100, cooldown = 0,
+               validate_every = 250, validation_batches = 20, save_every = 500, keep = 3;
   double lr = 1e-3, lr_floor = 1e-4, beta1 = 0.9, beta2 = 0.95, weight_decay = 0.1, clip = 1;
   bool dry_run = false;
   ModelOptions model;
@@ -29,6 +29,10 @@ struct TrainOptions : PlacementOptions {
     options.add("data", &data, "folder that `gpt prepare` has made")->type_name("DIR");
     options.add("steps", &steps, "optimizer steps in all")->check(io::at_least(0));
     options.add("batch", &batch, "sequences per step")->check(io::at_least(1));
+    options
+        .add("accumulate", &accumulate,
+             "micro-batches that each rank's share of a step is worked off in, to save memory")
+        ->check(io::at_least(1));
     options.add("seed", &seed, "of initial weights, dropout and the order of the text")
         ->check(io::at_least(0));
     options.add("lr", &lr, "peak learning rate");
@@ -131,11 +135,13 @@ Trainer::Trainer(TrainOptions& options, Runtime& runtime)
         fmt::format("{}: train.tokens have a vocabulary of {}, validation.tokens of {}, the tokenizer one of "
                     "{}; prepare them again",
                     s_.data, train_->vocabulary(), validation_->vocabulary(), tokenizer_.size()));
-  layers::AdamWOptions adam{{.beta1 = s_.beta1, .beta2 = s_.beta2, .weight_decay = s_.weight_decay}};
+  layers::AdamWOptions adam{.beta1 = s_.beta1, .beta2 = s_.beta2, .weight_decay = s_.weight_decay};
   adam.decays = [this](const Tensor& parameter) { return net_.transformer->decays(parameter); };
   adam.clip = s_.clip;
   norm_ = layers::adamw(net_.graph, net_.loss, net_.transformer->parameters(), adam);
   plan_ = s_.plan(net_.graph, runtime, net_.batch);
+  if (const std::int64_t parts = s_.accumulate * runtime.size(); s_.accumulate > 1)
+    plan_.tile(net_.batch, (s_.batch + parts - 1) / parts).micro_batches(net_.batch);
 }
 
 std::string Trainer::describe() {
@@ -253,7 +259,9 @@ int Trainer::run() {
   auto judge = [&] {
     report(0);
     const double loss = mean_loss(*judge_, net_, validation_, s_.validation_batches, runtime_);
-    progress_->note(fmt::format("step {}: validation loss {:.4f}", done, loss));
+    progress_->note(
+        fmt::format("step {}: validation loss {:.4f}; memory {:.0f} MB, of which tiles {:.0f} MB at most",
+                    done, loss, resident_mb(), static_cast<double>(step_->listing().peak_bytes) * 1e-6));
     folder_->record(
         {{"step", done}, {"validation_loss", loss}, {"validation_loss_hex", io::hex_float(loss)}});
     if (events_) events_->add(done, {{"validation_loss", loss}});

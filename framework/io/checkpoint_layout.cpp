@@ -8,12 +8,6 @@ namespace tegula::io {
 
 namespace {
 
-std::string text_of(const std::vector<std::int64_t>& shape) {
-  std::string list;
-  for (std::int64_t extent : shape) list += (list.empty() ? "" : ", ") + std::to_string(extent);
-  return "(" + list + ")";
-}
-
 [[noreturn]] void fail(const CheckpointTensor& tensor, const std::string& what) {
   throw std::invalid_argument("[checkpoint] '" + tensor.name + "' of " + tensor.file + ".safetensors " +
                               what);
@@ -44,10 +38,16 @@ void check(const CheckpointTensor& tensor) {
   if (tensor.file.empty() || tensor.file.find('/') != std::string::npos)
     fail(tensor, "needs a file name without folders");
   for (std::int64_t extent : tensor.shape)
-    if (extent < 0) fail(tensor, "has a negative extent: " + text_of(tensor.shape));
+    if (extent < 0) fail(tensor, "has a negative extent: " + shape_text(tensor.shape));
 }
 
 }  // namespace
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::string list;
+  for (std::int64_t extent : shape) list += (list.empty() ? "" : ", ") + std::to_string(extent);
+  return "(" + list + ")";
+}
 
 CheckpointTensor checkpoint_tensor(const Tensor& state, std::string file) {
   std::vector<std::int64_t> shape;
@@ -70,8 +70,8 @@ CheckpointFiles checkpoint_files(std::span<const CheckpointTensor> tensors) {
       whole = file.end() - 1;
     }
     if (whole->shape != tensor.shape)
-      fail(tensor, "has shape " + text_of(whole->shape) + " for one state and " + text_of(tensor.shape) +
-                       " for another");
+      fail(tensor, "has shape " + shape_text(whole->shape) + " for one state and " +
+                       shape_text(tensor.shape) + " for another");
     if (whole->dtype != tensor.state.dtype())
       fail(tensor, "would hold both " + std::string(name_of(whole->dtype)) + " and " +
                        std::string(name_of(tensor.state.dtype())));

@@ -59,6 +59,8 @@ void for_each_file_run(const TileRegion& region, const CheckpointPart& part, std
   if (length > 0) visit(tile_begin, file_begin, length);
 }
 
+std::string shape_text(const std::vector<std::int64_t>& shape);  // "(2, 3)", for messages
+
 // Runs `local` on every rank; where it throws on any, throws that message on all, so that a program can go on with another
 // checkpoint. Collective.
 void alike(Runtime& runtime, const std::function<void()>& local);

@@ -15,12 +15,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string text_of(const std::vector<std::int64_t>& shape) {
-  std::string list;
-  for (std::int64_t extent : shape) list += (list.empty() ? "" : ", ") + std::to_string(extent);
-  return "(" + list + ")";
-}
-
 // A tensor that the program wants, and where it was found.
 struct Found {
   const CheckpointFileTensor* tensor;
@@ -37,8 +31,8 @@ Found find_in(const std::shared_ptr<const Safetensors>& file, const CheckpointFi
   const TensorView& view = file->at(tensor.name);
   const std::string where = file->name() + ": '" + tensor.name + "' has ";
   if (view.shape != tensor.shape)
-    throw std::runtime_error(where + "shape " + text_of(view.shape) + ", the program needs " +
-                             text_of(tensor.shape));
+    throw std::runtime_error(where + "shape " + shape_text(view.shape) + ", the program needs " +
+                             shape_text(tensor.shape));
   if (view.dtype != tensor.dtype && !(options.convert && converts(view.dtype, tensor.dtype)))
     throw std::runtime_error(
         where + "dtype " + std::string(name_of(view.dtype)) + ", the program needs " +
@@ -149,8 +143,8 @@ std::vector<Found> open_checkpoint(const CheckpointFiles& files, const fs::path&
       const auto& sums = state.checksums[stem];
       const auto sum = sums.find(tensor.name);
       if (sum == sums.end())
-        throw std::runtime_error(state_name + ": has no checksum of '" + tensor.name + "' in " + stem +
-                                 ".safetensors");
+        throw std::runtime_error(state_name + ": has no checksum of '" + tensor.name + "' in " +
+                                 file->name());
       checksums.push_back(sum->second);
     }
     if (!extra.empty())

@@ -4,13 +4,14 @@
 // the others wait to see it. The threads meet by files alone: MPI is the training's.
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <exception>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
-#include <tuple>
+#include <utility>
 
 #include "framework/io/checkpoint_layout.hpp"
 #include "framework/io/file.hpp"

@@ -67,7 +67,7 @@ void throw_file_error(const fs::path& path, std::string_view action, int error) 
 void flush_folder(const fs::path& folder) {
   Descriptor file{uninterrupted([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); })};
   // Some file systems (network ones above all) cannot flush a folder and say EINVAL; the rename stands there.
-  if (file.number >= 0 && ::fsync(file.number) < 0 && errno != EINVAL)
+  if (file.number >= 0 && uninterrupted([&] { return ::fsync(file.number); }) < 0 && errno != EINVAL)
     throw_file_error(folder, "flush", errno);
 }
 
@@ -163,7 +163,7 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::commit() {
-  if (::fsync(descriptor_) < 0) fail("flush");
+  if (uninterrupted([&] { return ::fsync(descriptor_); }) < 0) fail("flush");
   if (::rename(path_.c_str(), target_.c_str()) < 0) fail("rename");
   ::close(std::exchange(descriptor_, -1));  // cannot fail any more: fsync has written everything
   flush_folder(folder_of(target_));

@@ -48,6 +48,11 @@ Plan& Plan::shard(const Axis& axis, const std::string& dimension) {
   return *this;
 }
 
+Plan& Plan::micro_batches(const Axis& axis) {
+  micro_batches_ = axis.id();
+  return *this;
+}
+
 Plan& Plan::fuse(bool on) {
   fuse_ = on;
   return *this;

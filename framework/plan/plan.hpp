@@ -32,6 +32,9 @@ class Plan {
   // Tiles of the axis go to consecutive ranks along the mesh dimension. Throws std::invalid_argument if the mesh has no
   // such dimension or the axis lies along another. Two axes of one tensor need two dimensions (checked when compiled).
   Plan& shard(const Axis& axis, const std::string& dimension);
+  // Works off the tiles of the axis one behind the other, as far as tasks depend on them: gradient accumulation, where it is
+  // the batch. Activations of one tile are gone before the next one's come; the sums are in the order they always are.
+  Plan& micro_batches(const Axis& axis);
   // Whether bias, activation and activation slopes join the contraction before them (on by default).
   Plan& fuse(bool on);
 
@@ -40,6 +43,7 @@ class Plan {
   const std::vector<std::pair<std::string, int>>& mesh() const { return mesh_; }
   std::optional<int> shard_dimension(const Axis& axis) const;  // index into mesh()
   bool fuse() const { return fuse_; }
+  bool is_micro_batch(const Axis& axis) const { return micro_batches_ == axis.id(); }
 
   // At most eight groups: enough for eight ranks to sum without waiting for each other, and a rule that knows
   // tiles only.
@@ -53,6 +57,7 @@ class Plan {
   std::map<int, int> shards_;
   std::vector<std::pair<std::string, int>> mesh_;
   bool fuse_ = true;
+  int micro_batches_ = -1;  // axis id; -1: none
 };
 
 }  // namespace tegula

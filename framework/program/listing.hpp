@@ -42,6 +42,7 @@ struct Instruction {
   int peer = -1;             // of send and receive
   std::int64_t tag = -1;     // unique to the message within a step, the same on both sides
   int priority = 0;
+  int micro_batch = 0;
 };
 
 struct Listing {
@@ -79,6 +80,7 @@ class Layout {
   int owner(const Axes& axes, std::int64_t tile) const;
   // The rank `base` moved, along the mesh dimension that `axis` is sharded on, to where tile `tile` of the axis lives.
   int moved(int base, const Axis& axis, std::int64_t tile) const;
+  bool is_micro_batch(const Axis& axis) const { return plan_.is_micro_batch(axis.original()); }
   int group_size(const Axes& summed) const;  // in tuples of tiles of the summed axes, row-major
 
  private:

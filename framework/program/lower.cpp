@@ -84,6 +84,11 @@ class Tuple final : public TileRange {
   }
   void set_chain(bool first, bool last) { first_ = first, last_ = last; }
 
+  int micro_batch() const {
+    auto place = std::ranges::find_if(axes_, [&](const Axis& axis) { return layout_.is_micro_batch(axis); });
+    return place == axes_.end() ? 0 : static_cast<int>(index_[place - axes_.begin()]);
+  }
+
   std::int64_t tile(const Axis& axis) const { return index_[std::ranges::find(axes_, axis) - axes_.begin()]; }
   std::int64_t tile_of(const Axes& axes) const {  // row-major, among the tiles of a tensor with these axes
     std::int64_t linear = 0;
@@ -122,14 +127,16 @@ class Lowering {
     std::int64_t tile;
     int home;
     std::set<int> delivered;
-    int buffer = -1;  // on this rank
+    int buffer = -1;                      // on this rank
+    int written_with = 0, read_with = 0;  // latest micro-batches
   };
 
   Value& value(const Tensor& tensor, std::int64_t tile);
   int add_buffer(const Value& value, Buffer::Kind kind);
   void read(Value& value, int rank);
   void write(Value& value, int rank);
-  void emit(int node, TaskSpec spec, std::span<Value* const> operands);
+  void emit(int node, int micro_batch, TaskSpec spec, std::span<Value* const> operands);
+  int micro_batch(int own, std::span<Value* const> read, std::span<Value* const> written);
   void combine(int node, Combine how, Value& left, Value& right, Value& into);
   void update(int index, Tuple& tuple);
   void one_task(int index, Tuple& tuple, int rank, std::span<Value* const> written);
@@ -171,12 +178,18 @@ void Lowering::read(Value& value, int rank) {
   std::int64_t tag = next_tag_++;
   if (rank_ == value.home) {
     read(value, rank_);
-    listing_.instructions.push_back(
-        {.kind = Instruction::Kind::send, .buffers = {value.buffer}, .peer = rank, .tag = tag});
+    listing_.instructions.push_back({.kind = Instruction::Kind::send,
+                                     .buffers = {value.buffer},
+                                     .peer = rank,
+                                     .tag = tag,
+                                     .micro_batch = value.written_with});
   } else if (rank_ == rank) {
     value.buffer = add_buffer(value, Buffer::Kind::replica);
-    listing_.instructions.push_back(
-        {.kind = Instruction::Kind::receive, .buffers = {value.buffer}, .peer = value.home, .tag = tag});
+    listing_.instructions.push_back({.kind = Instruction::Kind::receive,
+                                     .buffers = {value.buffer},
+                                     .peer = value.home,
+                                     .tag = tag,
+                                     .micro_batch = value.written_with});
   }
 }
 
@@ -191,8 +204,20 @@ void Lowering::write(Value& value, int rank) {
         value, value.info->kind == TensorInfo::Kind::state ? Buffer::Kind::state : Buffer::Kind::value);
 }
 
-void Lowering::emit(int index, TaskSpec spec, std::span<Value* const> operands) {
+// Of a task: its own, or the latest of those that it has to come after. Remembers it for those behind it.
+int Lowering::micro_batch(int own, std::span<Value* const> read, std::span<Value* const> written) {
+  for (const Value* x : read)
+    if (x) own = std::max(own, x->written_with);
+  for (const Value* y : written) own = std::max({own, y->written_with, y->read_with});
+  for (Value* x : read)
+    if (x) x->read_with = std::max(x->read_with, own);
+  for (Value* y : written) y->written_with = own;
+  return own;
+}
+
+void Lowering::emit(int index, int micro_batch, TaskSpec spec, std::span<Value* const> operands) {
   Instruction task{.kind = Instruction::Kind::task, .node = index, .spec = std::move(spec)};
+  task.micro_batch = micro_batch;
   for (Value* operand : operands) task.buffers.push_back(operand ? operand->buffer : -1);
   listing_.instructions.push_back(std::move(task));
 }
@@ -209,11 +234,12 @@ void Lowering::one_task(int index, Tuple& tuple, int rank, std::span<Value* cons
     operands.push_back(used ? &value(x, tuple.tile_of(node.axes(i))) : nullptr);
     if (used) read(*operands.back(), rank);
   }
+  const int with = micro_batch(tuple.micro_batch(), operands, written);
   for (Value* y : written) {
     write(*y, rank);
     operands.push_back(y);
   }
-  if (rank == rank_) emit(index, std::move(spec), operands);
+  if (rank == rank_) emit(index, with, std::move(spec), operands);
 }
 
 // left += right, in that order, where less has to travel.
@@ -223,6 +249,8 @@ void Lowering::combine(int index, Combine how, Value& left, Value& right, Value&
         &read_one = &kept == &left ? right : left;
   int rank = kept.home;
   read(read_one, rank);
+  Value *const from[] = {&read_one}, *const to[] = {&kept};
+  const int with = micro_batch(0, from, to);
   if (rank == rank_) {
     Buffer& buffer = listing_.buffers[kept.buffer];
     Reduce reduce{};
@@ -236,10 +264,12 @@ void Lowering::combine(int index, Combine how, Value& left, Value& right, Value&
     listing_.instructions.push_back({.kind = Instruction::Kind::task,
                                      .node = index,
                                      .spec = TaskSpec::of(reduce, buffer.dtype),
-                                     .buffers = {read_one.buffer, kept.buffer}});
+                                     .buffers = {read_one.buffer, kept.buffer},
+                                     .micro_batch = with});
   }
   into.home = kept.home;
   into.buffer = kept.buffer;
+  into.written_with = with;
   into.delivered.clear();
 }
 
@@ -257,8 +287,9 @@ void Lowering::update(int index, Tuple& tuple) {
   }
   for (Value* operand : operands)
     if (operand) read(*operand, owner);
+  const int with = micro_batch(0, operands, changed);
   for (Value* state : changed) write(*state, owner);
-  if (owner == rank_) emit(index, std::move(spec), operands);
+  if (owner == rank_) emit(index, with, std::move(spec), operands);
 }
 
 void Lowering::node(int index) {
@@ -329,7 +360,8 @@ void Lowering::output(const Tensor& tensor) {
     Value& v = value(tensor, tile);
     read(v, 0);
     if (rank_ == 0)
-      listing_.instructions.push_back({.kind = Instruction::Kind::fetch, .buffers = {v.buffer}});
+      listing_.instructions.push_back(
+          {.kind = Instruction::Kind::fetch, .buffers = {v.buffer}, .micro_batch = v.written_with});
   }
 }
 
@@ -337,6 +369,8 @@ void Lowering::finish(const std::vector<Tensor>& outputs) {
   std::set<int> brought;
   for (const Tensor& tensor : outputs)
     if (brought.insert(tensor.id()).second) output(tensor);
+  // Earlier micro-batches first; the order within each stays. The same on all ranks, and nothing comes before what it needs.
+  std::ranges::stable_sort(listing_.instructions, {}, &Instruction::micro_batch);
   prioritize();
   drop_after_last_use();
 }
@@ -345,6 +379,7 @@ void Lowering::finish(const std::vector<Tensor>& outputs) {
 // first, as another rank waits for it.
 void Lowering::prioritize() {
   constexpr double unit = 1e5, waited_for = 1e6;
+  constexpr int micro_batch_step = 1 << 22;  // longer than paths within one
   // By buffer: from the tasks that read its present contents.
   std::vector<double> path(listing_.buffers.size(), 0);
   for (std::size_t i = listing_.instructions.size(); i-- > 0;) {
@@ -365,7 +400,8 @@ void Lowering::prioritize() {
     } else if (instruction.kind == Instruction::Kind::fill) {
       longest = path[instruction.buffers[0]] + 1;
     }
-    instruction.priority = static_cast<int>(longest);
+    // Earlier micro-batches first: none of a later one's matters before.
+    instruction.priority = static_cast<int>(longest) - instruction.micro_batch * micro_batch_step;
     for (int buffer : instruction.buffers)
       if (buffer >= 0) path[buffer] = std::max(path[buffer], longest);
   }

@@ -144,9 +144,9 @@ class GptTest(unittest.TestCase):
 
     def test_help(self):
         text = self.gpt("--help").stdout
-        for command in "prepare", "train", "evaluate", "generate":
+        for command in "prepare", "tokenizer", "import", "train", "evaluate", "generate":
             self.assertIn(f"  {command} ", text)
-            self.assertIn("--config", self.gpt(command, "--help").stdout)
+            self.assertIn(f"Usage: gpt {command}", self.gpt(command, "--help").stdout)
         self.assertEqual(self.gpt("train", "--help", ranks=2).stdout.count("--config"), 1)
 
     def test_wrong_commands_and_options(self):
@@ -196,6 +196,15 @@ class GptTest(unittest.TestCase):
         held = gpt_runs.tensors(gpt_runs.checkpoint(run) / "model.safetensors")
         self.assertEqual(held["transformer.wte.weight"]["shape"], [270, 16])
         self.assertIn("the word", self.gpt("generate", "--run", run, "--prompt", "the word", "--tokens", 3).stdout)
+
+    def test_tokenizer(self):
+        learn = ["tokenizer", "train", "--text", self.text, "--out", self.out, "--vocabulary"]
+        done = self.gpt(*learn, 50000, code=FAILURE)
+        self.expect_error("cannot train a vocabulary of 50000", done=done)
+        self.assertFalse(self.out.exists())
+        self.assertIn("270 tokens", self.gpt(*learn, 270).stdout)
+        self.gpt("prepare", "--text", self.text, "--out", self.folder / "data", "--tokenizer", self.out)
+        self.assertEqual(json.loads((self.folder / "data" / "meta.json").read_text())["vocabulary"], 270)
 
     def test_prepare_refuses(self):
         for name, content in ("empty", ""), ("one", "x"):

@@ -101,7 +101,9 @@ class Execution::Rank {
     const std::vector<int>& buffers = instruction.buffers;
     switch (instruction.kind) {
       case task:
-        require(instruction.node >= node_, "tasks are not in the order of the nodes");
+        require(instruction.node >= node_ || instruction.micro_batch > micro_batch_,
+                "tasks are not in the order of the nodes");
+        micro_batch_ = instruction.micro_batch;
         node_ = instruction.node;
         run(instruction);
         break;
@@ -173,6 +175,7 @@ class Execution::Rank {
   std::vector<int> last_use_;
   std::set<std::int64_t> received_;
   int next_ = 0, node_ = 0;
+  int micro_batch_ = 0;
 };
 
 Execution::Execution(const std::vector<Listing>& listings) {

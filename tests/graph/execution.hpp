@@ -21,7 +21,7 @@ class Execution {
   //  - what is read was written, and is dropped once, after its last use; state stays;
   //  - a send and a receive of the same tag, bytes and region meet, and no tag is used twice;
   //  - ranks that work their listings off in order do not wait for each other for ever;
-  //  - tasks come in the order of the nodes, and each tile of state lives on one rank.
+  //  - tasks come in the order of the nodes, within a micro-batch, and each tile of state lives on one rank.
   explicit Execution(const std::vector<Listing>& ranks);
 
   const std::map<std::pair<int, int>, Hash>& state() const { return state_; }  // by tensor and tile

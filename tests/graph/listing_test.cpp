@@ -78,6 +78,25 @@ TEST_CASE("listings of any number of ranks fit together and compute the same in 
   }
 }
 
+TEST_CASE("micro-batches one behind the other compute the same, of which less lies around") {
+  Network n;
+  Plan tiling;
+  tiling.tile(n.batch, 2).tile(n.pixel, 4).tile(n.hidden1, 3).tile(n.hidden2, 2);
+  for (int group : {1, 2, 100})
+    for (int ranks : {1, 2, 3}) {
+      Plan plan = tiling;
+      plan.group(n.batch, group).mesh({{"data", ranks}}).shard(n.batch, "data");
+      const Execution usual(n.lower_all(plan, ranks));
+      const std::vector<Listing> listings = n.lower_all(Plan(plan).micro_batches(n.batch), ranks);
+      const Execution execution(listings);
+      CHECK(execution.outputs() == usual.outputs());
+      CHECK(execution.state() == usual.state());
+      CHECK(execution.tasks() == usual.tasks());
+      CHECK(execution.messages() == usual.messages());
+      if (ranks == 1) CHECK(listings[0].peak_bytes < n.lower_all(plan, 1)[0].peak_bytes);
+    }
+}
+
 TEST_CASE("data parallelism moves every parameter out once and every gradient back once") {
   Network n;
   std::int64_t parameters = 0;

@@ -3,6 +3,7 @@
 //     checkpoint_run save ROOT TILE          made-up states, saved as step 5
 //     checkpoint_run copy FROM ROOT TILE     loads the newest of FROM, saves it as the same step
 //     checkpoint_run endless ROOT            goes on from the newest, saving each step, until killed; says "saved N"
+//     checkpoint_run throw ROOT              saves step 1; the last rank throws at once
 //     checkpoint_run check ROOT              loads the newest, says "step N"
 #include <algorithm>
 #include <cstdio>
@@ -113,6 +114,14 @@ int run(const std::vector<std::string>& arguments, Runtime& runtime) {
       std::printf("saved %lld\n", static_cast<long long>(step - 1));  // the one before is complete
       std::fflush(stdout);
     }
+  } else if (what == "throw") {
+    Program program = model.compile(runtime, 7);
+    io::CheckpointWriter writer(program, model.entries, arguments.at(1));
+    set_all(program, model, 1);
+    program.updates(2);
+    writer.save(1, {{"step", 1}});
+    if (runtime.rank() == runtime.size() - 1) throw std::runtime_error("no more data");
+    for (int step = 2;; ++step) writer.save(step, {{"step", step}});  // which the last rank does not join
   } else if (what == "check") {
     Program program = model.compile(runtime, 9);
     const std::int64_t step = resume(program, model, arguments.at(1));

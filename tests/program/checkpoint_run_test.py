@@ -97,7 +97,21 @@ def killed_while_saving(folder, rounds=9):
         reached = step
 
 
+def thrown_while_saving(folder):
+    """An exception on one rank ends the job, whatever the threads that write are waiting for."""
+    for ranks in (1, 3):
+        root = folder / f"throw-{ranks}"
+        start = time.monotonic()
+        done = run(ranks, "throw", root)
+        seconds = time.monotonic() - start
+        check = run(1, "check", root)
+        good = (done.returncode == 1 and done.stderr.count("no more data") == 1 and seconds < 15
+                and check.stdout in (["step 1\n"] if ranks == 1 else ["step 0\n", "step 1\n"]))
+        report(f"one of {ranks} ranks throws: exit code 1 after {seconds:.1f} s", good, f"{done} {check}")
+
+
 with tempfile.TemporaryDirectory(prefix="tegula-checkpoints-") as name:
     same_bytes(pathlib.Path(name))
+    thrown_while_saving(pathlib.Path(name))
     killed_while_saving(pathlib.Path(name))
 sys.exit(failed)
