@@ -49,7 +49,10 @@ RunFolder::RunFolder(const std::filesystem::path& path, const std::string& name,
   if (resumed >= 0) {
     const std::string kept = lines_until(metrics, resumed);
     write_file(metrics, kept);
-    if (!kept.empty()) last_kept_ = kept.substr(kept.rfind('\n', kept.size() - 2) + 1);
+    if (!kept.empty()) {
+      const std::size_t begin = kept.rfind('\n', kept.size() - 2) + 1;
+      last_kept_ = kept.substr(begin, kept.size() - 1 - begin);
+    }
   }
   metrics_.emplace(metrics, resumed >= 0 ? LineFile::Mode::append : LineFile::Mode::fresh);
 }

@@ -21,6 +21,20 @@ TEST_CASE("a run folder holds configuration, metrics and results") {
   CHECK(contents(run.path() / "result.json") == "{\n  \"accuracy\": 1\n}\n");
 }
 
+TEST_CASE("a run that goes on keeps the metrics up to where it does, and knows the last of them") {
+  const TemporaryFolder folder;
+  {
+    RunFolder run(folder / "a", "name", "", /*active=*/true);
+    CHECK(run.last_kept().empty());
+    for (int step = 1; step <= 3; ++step) run.record({{"step", step}});
+  }
+  CHECK(RunFolder(folder / "a", "name", "", /*active=*/true, /*resumed=*/2).last_kept() == "{\"step\":2}");
+  CHECK(contents(folder / "a/metrics.jsonl") == "{\"step\":1}\n{\"step\":2}\n");
+  CHECK(RunFolder(folder / "a", "name", "", /*active=*/true, /*resumed=*/1).last_kept() == "{\"step\":1}");
+  CHECK(RunFolder(folder / "a", "name", "", /*active=*/true, /*resumed=*/0).last_kept().empty());
+  CHECK(contents(folder / "a/metrics.jsonl").empty());
+}
+
 TEST_CASE("without a path the folder is named after what runs, and when") {
   CHECK(RunFolder("", "mlp", "", /*active=*/false).path().string().starts_with("runs/mlp-20"));
 }
