@@ -10,7 +10,7 @@ from peers import common
 
 # Small, so that it takes seconds: 100 steps read the text one and a half times. That the learning rate is so small has
 # the reason that docs/measuring.md gives.
-SMALL = {"--layers": 2, "--context": 64, "--batch": 8, "--lr": 3e-4, "--lr-floor": 3e-5, "--warmup": 20}
+SMALL = {"--layers": 2, "--context": 64, "--batch": 8, "--lr": 1e-3, "--lr-floor": 1e-4, "--warmup": 20}
 PRESETS = {"gpt": "tiny", "llama": "tiny-llama"}
 NORM_TOLERANCE = 10  # times that of the loss: the norm is steeper, and no mean
 FINAL_TOLERANCE = {"f32": 0.01, "bf16": 0.02}  # of the validation loss
