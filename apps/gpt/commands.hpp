@@ -4,6 +4,7 @@
 namespace tegula::apps {
 
 int prepare(int argc, char** argv);
+int import_weights(int argc, char** argv);
 int train(int argc, char** argv);
 int evaluate(int argc, char** argv);
 int generate(int argc, char** argv);

@@ -19,6 +19,7 @@ struct Command {
 
 constexpr Command commands[] = {
     {"prepare", tegula::apps::prepare, "text files to token files"},
+    {"import", tegula::apps::import_weights, "GPT-2 and Llama weights in Hugging Face's format"},
     {"train", tegula::apps::train, "train a model; --resume auto goes on where an earlier run ended"},
     {"evaluate", tegula::apps::evaluate, "loss of a trained model on a text"},
     {"generate", tegula::apps::generate, "text from a trained model"},

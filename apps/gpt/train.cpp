@@ -150,8 +150,8 @@ void Trainer::report(std::size_t keep) {
     const double speed = progress_->items_per_s(),
                  share = speed * flops_ / static_cast<double>(tokens) / peak_;
     progress_->step(step, tokens,
-                    fmt::format("loss {:.4f} (smoothed {:.4f})  norm {:.3f}  lr {:.2e}  {:.0f} % of peak", loss,
-                                smoothed_, norm, rate, 100 * share));
+                    fmt::format("loss {:.4f} (smoothed {:.4f})  norm {:.3f}  lr {:.2e}  {:.0f} % of peak",
+                                loss, smoothed_, norm, rate, 100 * share));
     folder_->record({{"step", step},
                      {"loss", loss},
                      {"loss_hex", io::hex_float(loss)},

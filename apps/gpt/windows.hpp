@@ -24,9 +24,10 @@ inline void bind_windows(Program& program, const LanguageModel& net, const io::T
 }
 
 // Collective: mean of net.judged_loss over so many batches of windows from the beginning of the file (0: all full ones),
-// on rank 0. A file with fewer windows than a batch is read round and round.
+// on rank 0, which `look` is shown the results. A file with fewer windows than a batch is read round and round.
 inline double mean_loss(Program& program, const LanguageModel& net, const io::TokenFile& file,
-                        std::int64_t batches, Runtime& runtime) {
+                        std::int64_t batches, Runtime& runtime,
+                        const std::function<void(const Result&)>& look = {}) {
   const std::int64_t length = net.sequence.extent(), rows = net.batch.extent(),
                      windows = (file.size() - 1) / length;
   if (windows < 1)
@@ -44,7 +45,10 @@ inline double mean_loss(Program& program, const LanguageModel& net, const io::To
   }
   double sum = 0;
   if (runtime.rank() == 0)
-    for (const Result& result : results) sum += result.value(net.judged_loss);
+    for (const Result& result : results) {
+      sum += result.value(net.judged_loss);
+      if (look) look(result);
+    }
   return sum / static_cast<double>(batches);
 }
 
