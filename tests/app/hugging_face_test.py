@@ -47,6 +47,29 @@ def random_model(shape):
     return net
 
 
+def store_in_one_file(folder, tensors):
+    torch_side.write_safetensors(folder / "model.safetensors", tensors)
+
+
+def store_in_parts(folder, tensors):
+    """As models of many gigabytes are."""
+    names = sorted(tensors)
+    parts = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
+    for file, inside in parts.items():
+        torch_side.write_safetensors(folder / file, {name: tensors[name] for name in inside})
+    index = {"metadata": {"total_size": sum(4 * tensor.numel() for tensor in tensors.values())},
+             "weight_map": {name: file for file, inside in parts.items() for name in inside}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def store_as_first_published(folder, tensors):
+    """As openai-community/gpt2 has them: no prefix, and each block's causal mask."""
+    bare = {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()}
+    context = len(bare["wpe.weight"])
+    masks = {f"h.{i}.attn.bias": torch.ones(1, 1, context, context).tril() for i in range(GPT2["layers"])}
+    torch_side.write_safetensors(folder / "model.safetensors", bare | masks)
+
+
 class HuggingFaceTest(unittest.TestCase):
     def setUp(self):
         temporary = tempfile.TemporaryDirectory(prefix="tegula-test-")
@@ -59,17 +82,12 @@ class HuggingFaceTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return done.stdout + done.stderr
 
-    def write_model(self, net, config):
-        """A folder as Hugging Face's save_pretrained() leaves it."""
-        model = self.folder / "model"
+    def check(self, shape, config=None, store=store_in_one_file, folder=True):
+        """Stores a model as Hugging Face's save_pretrained() does, imports and judges it."""
+        net, model, run = random_model(shape), self.folder / "model", self.folder / "run"
         model.mkdir()
-        torch_side.write_safetensors(model / "model.safetensors", dict(net.named_parameters()))
-        (model / "config.json").write_text(json.dumps(config))
-        return model
-
-    def check(self, shape, config=None, folder=True):
-        net = random_model(shape)
-        model, run = self.write_model(net, config or shape.hugging_face()), self.folder / "run"
+        store(model, dict(net.named_parameters()))
+        (model / "config.json").write_text(json.dumps(config or shape.hugging_face()))
         self.gpt("import", "--weights", model if folder else model / "model.safetensors", "--out", run)
 
         ours = torch_side.read_safetensors(run / "checkpoints/step-00000000/model.safetensors")
@@ -104,6 +122,12 @@ class HuggingFaceTest(unittest.TestCase):
 
     def test_gpt2_with_an_output_layer_of_its_own(self):
         self.check(torch_gpt.Shape(**GPT2 | {"tied": False}))
+
+    def test_gpt2_as_first_published(self):
+        self.check(torch_gpt.Shape(**GPT2), store=store_as_first_published)
+
+    def test_weights_in_parts(self):
+        self.check(torch_gpt.Shape(**LLAMA), store=store_in_parts)
 
     def test_llama_with_grouped_queries(self):
         self.check(torch_gpt.Shape(**LLAMA), folder=False)
