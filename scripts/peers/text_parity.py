@@ -89,6 +89,9 @@ def train_with_torch(checkpoint, settings, dtype="float32", progress=None):
 
 def compare_steps(arguments, folder):
     """Prints how far the losses and the gradient norms of the steps are from PyTorch's; returns the exit code."""
+    import torch
+
+    torch.set_num_threads(1)  # OpenMP's threads wait busily for each other: on a machine that is not idle, two are slower
     if arguments.data is None:
         arguments.data = prepare_sample(arguments.app, folder / "text", 10000)
     flags = flags_of(arguments, SMALL | {"--data": arguments.data, "--validate-every": 0, "--validation-batches": 1,
