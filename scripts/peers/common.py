@@ -48,13 +48,39 @@ def run_with_torch():
         os.execv(python, [python, *sys.argv])
 
 
-def run_app(app, flags, out, environment=None):
-    """Runs the training app; returns the objects of its metrics.jsonl and what it wrote to standard error."""
+def run(app, flags, environment=None):
+    """Runs one of our programs; returns what it wrote to standard error."""
     if not os.access(app, os.X_OK):
-        die(f"{app}: no such program; build it with: ninja -C build apps/fashion_mnist")
-    command = [str(app), *map(str, flags), "--out", str(out)]
+        die(f"{app}: no such program; build it with: ninja -C build apps/{pathlib.Path(app).name}")
+    command = [str(app), *map(str, flags)]
     done = subprocess.run(command, env=os.environ | (environment or {}), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         die(f"{' '.join(command)}\nended with exit code {done.returncode}:\n{(done.stderr or done.stdout)[-4000:]}")
+    return done.stderr
+
+
+def run_app(app, flags, out, environment=None):
+    """Runs a training app; returns the objects of its metrics.jsonl and what it wrote to standard error."""
+    messages = run(app, [*flags, "--out", out], environment)
     with open(pathlib.Path(out) / "metrics.jsonl", encoding="utf-8") as metrics:
-        return [json.loads(line) for line in metrics], done.stderr
+        return [json.loads(line) for line in metrics], messages
+
+
+def relative_differences(values, expected):
+    return [abs(a - b) / abs(b) for a, b in zip(values, expected)]
+
+
+def report(what, ours, theirs, tolerance):
+    """Prints how far our values of each step are from PyTorch's; returns whether all are within the tolerance."""
+    differences = relative_differences(ours, theirs)
+    largest = max(differences, key=lambda x: float("inf") if x != x else x)
+    worst = differences.index(largest)
+    good = largest <= tolerance  # false for NaN as well
+    print(f"largest relative difference of the {what} {largest:.2e} in step {worst + 1} (ours {ours[worst]:.8g}, PyTorch "
+          f"{theirs[worst]:.8g}); {'within' if good else 'NOT within'} {tolerance:g}")
+    return good
+
+
+def report_rounding(what, ours, theirs, exact):
+    print(f"for comparison, the {what} of PyTorch's f32 against its f64: {max(relative_differences(theirs, exact)):.2e}; "
+          f"ours against its f64: {max(relative_differences(ours, exact)):.2e}")

@@ -91,6 +91,20 @@ def read_safetensors(path):
     return tensors
 
 
+def write_safetensors(path, tensors):
+    """A file of f32 tensors, in their order."""
+    header, end = {}, 0
+    for name, tensor in tensors.items():
+        begin, end = end, end + 4 * tensor.numel()
+        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [begin, end]}
+    text = json.dumps({"__metadata__": {"format": "pt"}} | header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for tensor in tensors.values():
+            file.write(tensor.detach().contiguous().numpy().astype("<f4").tobytes())
+
+
 def load_weights(net, path):
     """Copies the app's weights into the network; shapes may differ by how the last axes are cut into dimensions."""
     given, wanted = read_safetensors(path), dict(net.named_parameters())
