@@ -35,16 +35,16 @@ struct TrainOptions : PlacementOptions {
         ->check(io::at_least(1));
     options.add("seed", &seed, "of initial weights, dropout and the order of the text")
         ->check(io::at_least(0));
-    options.add("lr", &lr, "peak learning rate");
-    options.add("lr-floor", &lr_floor, "learning rate at the end");
+    options.add("lr", &lr, "peak learning rate")->check(CLI::NonNegativeNumber);
+    options.add("lr-floor", &lr_floor, "learning rate at the end")->check(CLI::NonNegativeNumber);
     options.add("schedule", &schedule, "of the learning rate behind the warm-up")
         ->check(CLI::IsMember({"constant", "linear", "cosine", "stable"}));
     options.add("warmup", &warmup, "steps over which the rate rises")->check(io::at_least(0));
     options.add("cooldown", &cooldown, "last steps, over which it falls (stable)")->check(io::at_least(0));
-    options.add("beta1", &beta1, "of AdamW");
-    options.add("beta2", &beta2, "of AdamW");
+    options.add("beta1", &beta1, "of AdamW")->check(CLI::Range(0.0, 0.9999999));
+    options.add("beta2", &beta2, "of AdamW")->check(CLI::Range(0.0, 0.9999999));
     options.add("weight-decay", &weight_decay, "of matrices; not of biases and norms");
-    options.add("clip", &clip, "largest norm of the gradient (0: any)");
+    options.add("clip", &clip, "largest norm of the gradient (0: any)")->check(CLI::NonNegativeNumber);
     options.add("validate-every", &validate_every, "steps (0: only at the end)")->check(io::at_least(0));
     options.add("validation-batches", &validation_batches, "of the validation text")->check(io::at_least(1));
     options.add("save-every", &save_every, "steps between checkpoints (0: only at the end)")
@@ -237,6 +237,11 @@ int Trainer::run() {
     from = io::newest_checkpoint(root);
   else if (s_.resume != "none")
     from = find_checkpoint(s_.resume);
+  // A second run would remove the first one's checkpoints, or be resumed from them.
+  if (s_.resume == "none" && io::newest_checkpoint(root))
+    throw std::runtime_error(out +
+                             ": holds checkpoints of an earlier run; go on with it by --resume auto, or give "
+                             "another --out");
   if (from) {
     done = io::load(*step_, states, *from).step;
     saved_ = done;
