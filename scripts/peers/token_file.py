@@ -1,6 +1,8 @@
 """Token files as framework/io/tokens.hpp describes them, for Pythons without numpy and torch."""
 
 import array
+import itertools
+import json
 import pathlib
 import struct
 import sys
@@ -34,3 +36,16 @@ def read(path):
     if sys.byteorder == "big":
         ids.byteswap()
     return ids, vocabulary
+
+
+def write_tokenizer(folder, vocabulary):
+    """A byte-pair encoding of so many tokens, as GPT-2's files have it: the bytes, pairs of bytes, <|endoftext|>."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = itertools.count(256)
+    letters = [chr(byte if byte in printable else next(others)) for byte in range(256)]
+    pairs = list(itertools.islice(itertools.product(letters, letters), vocabulary - 257))
+    tokens = [*letters, *map("".join, pairs), "<|endoftext|>"]
+    assert len(tokens) == vocabulary
+    folder = pathlib.Path(folder)
+    (folder / "vocab.json").write_text(json.dumps({token: id for id, token in enumerate(tokens)}))
+    (folder / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in pairs))
