@@ -147,7 +147,9 @@ TEST_SUITE("kernels") {
         CAPTURE(x[F::arity - 1]);
         CAPTURE(y);
         CAPTURE(exact);
-        if (std::isnan(exact))
+        // A factor too small for f32 is 0 there, and 0 times infinity is NaN.
+        constexpr bool underflows = std::is_same_v<F, pw::SwiGlu> && std::is_same_v<T, float>;
+        if (std::isnan(exact) || (underflows && std::isinf(exact) && std::isnan(y)))
           CHECK(std::isnan(y));
         else if (std::isinf(exact))
           CHECK(y == exact);
