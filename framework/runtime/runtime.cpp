@@ -66,10 +66,10 @@ void provide_model_directory(detail::EnvironmentDefaults& environment) {
 // Activations are given back and asked for again in every step. malloc would return each to the kernel and
 // every first touch of a page would fault again.
 void keep_freed_memory() {
-  mallopt(M_MMAP_MAX, 0);  // nothing from mmap, which gives back at once
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);  // glibc's maximum
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
   mallopt(M_ARENA_MAX,
-          1);  // workers have no arenas of their own: an empty one is given back, whatever the threshold
-  mallopt(M_TRIM_THRESHOLD, -1);  // nor is the end of the heap
+          1);  // an arena of a thread's own is given back when it is empty, whatever the threshold
 }
 
 // Ring of the collectives that agree() has in flight.
