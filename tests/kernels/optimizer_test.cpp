@@ -52,7 +52,7 @@ double ours(Op op, int steps) {
       void* tiles[] = {&w, op.has(1) ? &m : nullptr, &g};
       op_info<Op>().cpu(&op, tiles, f64);
     } else {
-      void* tiles[] = {&w, &m, &v, &g};
+      void* tiles[] = {&w, &m, &v, &g, nullptr};
       op_info<Op>().cpu(&op, tiles, f64);
     }
   }
