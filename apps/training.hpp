@@ -13,7 +13,6 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <numbers>
 #include <stdexcept>
 #include <string>
 #include <tegula/tegula.hpp>
@@ -97,10 +96,8 @@ struct TrainingOptions : PlacementOptions {
     return steps >= 0 ? steps : epochs * ((samples + batch - 1) / batch);
   }
 
-  // With "cosine", half a cosine from lr down to 0 (Loshchilov and Hutter, SGDR, 2017).
   double learning_rate(std::int64_t step, std::int64_t of) const {
-    if (schedule == "constant") return lr;
-    return lr * (1 + std::cos(std::numbers::pi * static_cast<double>(step) / static_cast<double>(of))) / 2;
+    return layers::Schedule{.decay = layers::find_decay(schedule), .peak = lr, .steps = of}.rate(step);
   }
 };
 

@@ -6,13 +6,8 @@ namespace tegula {
 
 namespace {
 
-template <class C>
-struct Moments {
-  C mean, scale;
-};
-
 template <class C, class T>
-TEGULA_FN Moments<C> moments(const NormShape& s, const T* x) {
+TEGULA_FN NormMoments<C> moments(const NormShape& s, const T* x) {
   const C mean = s.centred ? sum_of<C>(x, s.cols) / static_cast<C>(s.cols) : C(0);
   const C squares = fold(
       s.cols, C(0), mean, [=](std::int64_t c) TEGULA_INLINE { return C(x[c]); },

@@ -6,13 +6,8 @@ namespace tegula {
 
 namespace {
 
-template <class C>
-struct Moments {
-  C mean, scale;
-};
-
 template <class C, class T>
-__device__ Moments<C> moments(const NormShape& s, const T* x) {
+__device__ NormMoments<C> moments(const NormShape& s, const T* x) {
   C mean = 0, squares = 0;
   for (int c = lane(); s.centred && c < s.cols; c += 32) mean += C(x[c]);
   mean = over_lanes(mean, Plus{}) / static_cast<C>(s.cols);

@@ -29,10 +29,21 @@ struct NormShape {
     return {mean, 1 / std::sqrt(squares + epsilon)};
   }
   std::int64_t size() const { return std::int64_t{rows} * cols; }
+  template <class Op>
+  static std::vector<Op> samples_of() {
+    std::vector<Op> all;
+    for (const NormShape& shape : shapes()) all.push_back({shape});
+    return all;
+  }
   static std::vector<NormShape> shapes() {
     return {{1, 1, 0.5, 0, 0},     {3, 7, 1e-5, 1, 1},    {5, 2, 1e-2, 1, 0},  {0, 4, 1e-5, 1, 1},
             {17, 129, 1e-6, 0, 0}, {17, 129, 1e-6, 1, 1}, {9, 33, 1e-5, 0, 1}, {256, 256, 1e-5, 1, 1}};
   }
+};
+
+template <class C>
+struct NormMoments {  // of a row, as the kernels compute them
+  C mean, scale;
 };
 
 struct Norm : NormShape {
@@ -42,11 +53,7 @@ struct Norm : NormShape {
   std::array<std::int64_t, 4> extents(DType) const { return {size(), cols, has_bias ? cols : 0, size()}; }
   bool has(int operand) const { return operand != 2 || has_bias; }
   double flops() const { return 8.0 * rows * cols; }
-  static std::vector<Norm> samples() {
-    std::vector<Norm> all;
-    for (const NormShape& shape : shapes()) all.push_back({shape});
-    return all;
-  }
+  static std::vector<Norm> samples() { return samples_of<Norm>(); }
 
   void reference(In<double> x, In<double> weight, Maybe<double> bias, Out<double> y) const {
     for (std::int64_t r = 0; r < rows; ++r) {
@@ -68,11 +75,7 @@ struct NormGrad : NormShape {
 
   std::array<std::int64_t, 4> extents(DType) const { return {size(), cols, size(), size()}; }
   double flops() const { return 14.0 * rows * cols; }
-  static std::vector<NormGrad> samples() {
-    std::vector<NormGrad> all;
-    for (const NormShape& shape : shapes()) all.push_back({shape});
-    return all;
-  }
+  static std::vector<NormGrad> samples() { return samples_of<NormGrad>(); }
 
   void reference(In<double> x, In<double> weight, In<double> dy, Out<double> dx) const {
     for (std::int64_t r = 0; r < rows; ++r) {

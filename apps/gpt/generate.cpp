@@ -1,4 +1,4 @@
-// gpt evaluate and gpt generate: what a trained model is good for.
+// gpt generate: text from a trained model, a token at a time.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,50 +6,13 @@
 #include <numeric>
 
 #include "apps/gpt/commands.hpp"
-#include "apps/gpt/model.hpp"
-#include "apps/gpt/windows.hpp"
-#include "apps/training.hpp"
+#include "apps/gpt/trained.hpp"
 #include "framework/io/tokenizer.hpp"
 #include "kernels/philox.hpp"
 
 namespace tegula::apps {
 
 namespace {
-
-// A trained model: the folder of a run, or of one of its checkpoints.
-struct TrainedOptions : PlacementOptions {
-  std::string run;
-  void add_to(io::Options& options) {
-    options.add("run", &run, "folder of a training run, or one of its checkpoints")
-        ->required()
-        ->type_name("DIR");
-    PlacementOptions::add_to(options);
-  }
-};
-
-struct Trained {
-  std::filesystem::path checkpoint, tokenizer;
-  ModelOptions model;
-  std::int64_t vocabulary;
-  std::uint64_t seed;
-
-  explicit Trained(const std::string& run)
-      : checkpoint(find_checkpoint(run)),
-        // The run's folder, whatever way the path takes there.
-        tokenizer(std::filesystem::canonical(checkpoint).parent_path().parent_path()) {
-    const std::filesystem::path file = checkpoint / "state.json";
-    const std::vector<std::byte> bytes = io::read_file(file);
-    const auto contents =
-        io::parse_state({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, file.string()).contents;
-    try {
-      model = ModelOptions::from(contents.at("model"));
-      contents.at("vocabulary").get_to(vocabulary);
-      contents.at("seed").get_to(seed);
-    } catch (const nlohmann::json::exception& error) {
-      throw std::runtime_error(file.string() + ": is not of a gpt training: " + error.what());
-    }
-  }
-};
 
 // The token drawn from the logits: the most likely one where temperature is 0, else at random among the top_k most likely
 // (0: all) that, from the top, make up a probability of top_p.
@@ -75,50 +38,6 @@ int draw(std::vector<double> logits, double temperature, std::int64_t top_k, dou
 }
 
 }  // namespace
-
-int evaluate(int argc, char** argv) {
-  TrainedOptions s;
-  std::string tokens, logits_file;
-  std::int64_t batch = 16, batches = 0;
-  io::Options options("gpt evaluate", "Mean loss per token of a trained model on a token file.",
-                      launched_rank() != 0);
-  options.add("tokens", &tokens, "token file, such as validation.tokens")->required()->type_name("FILE");
-  options.add("batch", &batch, "sequences at once")->check(io::at_least(1));
-  options.add("batches", &batches, "how many (0: all full ones)")->check(io::at_least(0));
-  options.add("logits", &logits_file, "write the logits of all windows to this safetensors file")
-      ->type_name("FILE");
-  s.add_to(options);
-  if (auto code = options.parse(argc, argv)) return *code;
-  Runtime runtime(argc, argv, s.runtime());
-  const Trained trained(s.run);
-  const Tokens file = open_tokens(tokens);
-  if (file->vocabulary() != trained.vocabulary)
-    throw std::runtime_error(fmt::format("{}: has a vocabulary of {}, the model one of {}", tokens,
-                                         file->vocabulary(), trained.vocabulary));
-  LanguageModel net(trained.model, batch, trained.vocabulary, trained.seed);
-  Program program = compile(net.graph, s.plan(net.graph, runtime, net.batch), runtime,
-                            {.outputs = logits_file.empty() ? std::vector{net.judged_loss}
-                                                            : std::vector{net.judged_loss, net.logits},
-                             .updates = false});
-  io::load(program, net.weights(), trained.checkpoint);
-  std::vector<float> logits;
-  const double loss = mean_loss(program, net, file, batches, runtime, [&](const Result& result) {
-    if (logits_file.empty()) return;
-    const std::vector<double> values = result.values(net.logits);
-    logits.insert(logits.end(), values.begin(), values.end());
-  });
-  if (runtime.rank() != 0) return 0;
-  if (!logits_file.empty()) {
-    const std::int64_t row = trained.model.context * trained.vocabulary;
-    const io::TensorView view{"logits",
-                              f32,
-                              {std::ssize(logits) / row, trained.model.context, trained.vocabulary},
-                              std::as_bytes(std::span(logits))};
-    io::write_safetensors(logits_file, {&view, 1});
-  }
-  fmt::print("loss {:.4f}, perplexity {:.3f}\n", loss, std::exp(loss));
-  return 0;
-}
 
 int generate(int argc, char** argv) {
   TrainedOptions s;
@@ -152,11 +71,8 @@ int generate(int argc, char** argv) {
   Tensor token = graph.input("token", i32, {batch, one}), place = graph.input("place", i32, {batch, one});
   layers::Transformer transformer(graph, trained.model.transformer(), sequence, vocabulary);
   Tensor logits = cast(transformer.decode(token, place), f32);
-  std::vector<io::CheckpointTensor> weights;
-  for (const layers::ParameterPlace& p : transformer.places())
-    weights.push_back({p.state, "model", p.name, p.shape, p.column});
   Program program = compile(graph, s.plan(graph, runtime, batch), runtime, {.outputs = {logits}});
-  io::load(program, weights, trained.checkpoint);
+  io::load(program, checkpoint_tensors(transformer), trained.checkpoint);
 
   if (runtime.rank() == 0) fmt::print("{}", prompt);
   // Once the context is full it starts again with its second half, as the cache holds positions, not just tokens.

@@ -24,10 +24,7 @@ struct Shape {
 // not.
 Shape read_config(const fs::path& file) {
   auto refuse = [&](const std::string& why) { throw std::runtime_error(file.string() + ": " + why); };
-  const std::vector<std::byte> bytes = io::read_file(file);
-  const auto* text = reinterpret_cast<const char*>(bytes.data());
-  const ordered_json config =
-      ordered_json::parse(text, text + bytes.size(), nullptr, /*allow_exceptions=*/false);
+  const ordered_json config = ordered_json::parse(io::read_text(file), nullptr, /*allow_exceptions=*/false);
   if (!config.is_object()) refuse("is not a JSON object");
   auto number = [&](const char* key) {
     if (!config.contains(key) || !config[key].is_number_integer() || config[key] < 1)
@@ -92,9 +89,7 @@ bool has_tensor(const fs::path& weights, const std::string& name) {
     return std::ranges::any_of(all.tensors(),
                                [&](const io::TensorView& tensor) { return tensor.name == name; });
   }
-  const std::vector<std::byte> bytes = io::read_file(file);
-  return io::parse_weight_map({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, file.string())
-      .contains(name);
+  return io::parse_weight_map(io::read_text(file), file.string()).contains(name);
 }
 
 }  // namespace

@@ -21,7 +21,9 @@ struct ModelOptions {
   double dropout = 0, epsilon = 1e-5, rotary_base = 10000;
   bool untied = false;
 
-  // Sets everything to what the preset says. Throws std::invalid_argument, listing the names.
+  static inline const std::vector<std::string> presets{"tiny", "tiny-llama", "gpt2-124m", "llama-1b"};
+
+  // Sets everything to what the preset says. Throws std::invalid_argument for a name that is none of `presets`.
   void use(const std::string& name) {
     *this = {};
     preset = name;
@@ -44,14 +46,12 @@ struct ModelOptions {
       context = 2048;
       rotary_base = 500000;
     } else if (name != "tiny") {
-      throw std::invalid_argument("no preset is called " + name +
-                                  "; there are tiny, tiny-llama, gpt2-124m, llama-1b");
+      throw std::invalid_argument("no preset is called " + name);
     }
   }
 
   void add_to(io::Options& options) {
-    options.add("preset", &preset, "shape to start from: tiny, tiny-llama, gpt2-124m, llama-1b")
-        ->check(CLI::IsMember({"tiny", "tiny-llama", "gpt2-124m", "llama-1b"}));
+    options.add("preset", &preset, "shape to start from")->check(CLI::IsMember(presets));
     options.add("kind", &kind, "blocks as in gpt2 or llama")->check(CLI::IsMember({"gpt2", "llama"}));
     options.add("layers", &layers, "blocks")->check(io::at_least(1));
     options.add("heads", &heads, "query heads")->check(io::at_least(1));
@@ -110,6 +110,13 @@ struct ModelOptions {
   }
 };
 
+inline std::vector<io::CheckpointTensor> checkpoint_tensors(const layers::Transformer& transformer) {
+  std::vector<io::CheckpointTensor> all;
+  for (const layers::ParameterPlace& place : transformer.places())
+    all.push_back({place.state, "model", place.name, place.shape, place.column});
+  return all;
+}
+
 // The language model: logits and loss of a batch of token sequences, as trained (with dropout) and as judged.
 struct LanguageModel {
   Graph graph;
@@ -134,12 +141,7 @@ struct LanguageModel {
                : layers::cross_entropy(cast((*transformer)(tokens, /*training=*/true), f32), target);
   }
 
-  std::vector<io::CheckpointTensor> weights() const {
-    std::vector<io::CheckpointTensor> all;
-    for (const layers::ParameterPlace& place : transformer->places())
-      all.push_back({place.state, "model", place.name, place.shape, place.column});
-    return all;
-  }
+  std::vector<io::CheckpointTensor> weights() const { return checkpoint_tensors(*transformer); }
   // Weights and the optimizer's moments.
   std::vector<io::CheckpointTensor> states() {
     std::vector<io::CheckpointTensor> all = weights();

@@ -1,4 +1,4 @@
-// gpt prepare: text files become token files with a tokenizer beside them.
+// gpt prepare and gpt tokenizer: text files become token files with a tokenizer beside them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -69,10 +69,7 @@ int tokenizer(int argc, char** argv) {
   if (auto code = options.parse(train ? argc - 1 : argc, train ? argv + 1 : argv)) return *code;
   if (launched_rank() != 0) return 0;
   std::vector<std::string> contents;
-  for (const std::filesystem::path& path : split(text)) {
-    const std::vector<std::byte> bytes = io::read_file(path);
-    contents.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  }
+  for (const std::filesystem::path& path : split(text)) contents.push_back(io::read_text(path));
   const std::vector<std::string_view> views(contents.begin(), contents.end());
   const io::Tokenizer made = io::Tokenizer::train(views, static_cast<int>(vocabulary));
   io::make_writable_folder(out);

@@ -120,11 +120,6 @@ void verify(Runtime& runtime, const std::vector<Found>& all, const std::vector<s
           "' is not the one in state.json: the data are damaged; load another checkpoint");
 }
 
-std::string read_text(const fs::path& path) {
-  const std::vector<std::byte> bytes = read_file(path);
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 // All that is wrong with a checkpoint apart from its data.
 std::vector<Found> open_checkpoint(const CheckpointFiles& files, const fs::path& folder,
                                    const LoadOptions& options, CheckpointState& state,

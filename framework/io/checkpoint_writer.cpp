@@ -176,10 +176,7 @@ void CheckpointWriter::State::collect_checksums(Save& save) const {
   for (int other = 1; other < ranks; ++other) {
     const fs::path marker = save.marker(other);
     poll([&] { return fs::exists(marker); });
-    const std::vector<std::byte> bytes = read_file(marker);
-    const auto json = ordered_json::parse(reinterpret_cast<const char*>(bytes.data()),
-                                          reinterpret_cast<const char*>(bytes.data()) + bytes.size(), nullptr,
-                                          /*allow_exceptions=*/false);
+    const auto json = ordered_json::parse(read_text(marker), nullptr, /*allow_exceptions=*/false);
     if (!json.is_object() || !json.contains("checksums"))
       throw std::runtime_error("on rank " + std::to_string(other) + ": " +
                                (json.is_object() && json.contains("error") && json["error"].is_string()
@@ -217,8 +214,7 @@ void CheckpointWriter::State::await_completion(const Save& save) const {
   if (fs::exists(save.complete / "state.json") && !fs::exists(save.failure_of_first())) return;
   std::string reason = save.complete.string() + ": vanished; does another run write to this folder?";
   if (fs::exists(save.failure_of_first())) {
-    const std::vector<std::byte> bytes = read_file(save.failure_of_first());
-    const std::string told(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    const std::string told = read_text(save.failure_of_first());
     reason = "on rank 0: " + (told.empty() ? "it could write neither its tiles nor why" : told);
   }
   throw std::runtime_error(reason);

@@ -101,6 +101,11 @@ std::vector<std::byte> read_file(const fs::path& path) {
   return bytes;
 }
 
+std::string read_text(const fs::path& path) {
+  const std::vector<std::byte> bytes = read_file(path);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 MappedFile::MappedFile(const fs::path& path) {
   const Descriptor file = open_to_read(path);
   const std::size_t size = size_of(file, path);

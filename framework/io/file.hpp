@@ -16,6 +16,8 @@ namespace tegula::io {
 // All bytes of a regular file. Throws std::runtime_error if it cannot be read.
 std::vector<std::byte> read_file(const std::filesystem::path& path);
 
+std::string read_text(const std::filesystem::path& path);  // the same as a string
+
 // The bytes of a regular file, read by the operating system when they are looked at: for files that need not fit the
 // memory. A program must not shorten a file that is mapped; to replace it by another, as AtomicFile does, is fine.
 class MappedFile {

@@ -169,10 +169,7 @@ std::optional<int> Options::parse(int argc, const char* const* argv) {
   std::string error;
   try {
     app_.parse(argc, argv);
-    if (!config_file_.empty()) {
-      const std::vector<std::byte> text = read_file(config_file_);
-      apply_toml({reinterpret_cast<const char*>(text.data()), text.size()}, config_file_);
-    }
+    if (!config_file_.empty()) apply_toml(read_text(config_file_), config_file_);
     return {};
   } catch (const CLI::CallForHelp&) {
     if (!quiet_) std::cout << app_.help();

@@ -21,13 +21,13 @@ namespace {
 using Report = std::function<void(std::string_view)>;
 using Parts = std::vector<std::string_view>;
 
-std::vector<std::byte> read_text(const fs::path& path) {
+std::string checked_text(const fs::path& path) {
   if (!fs::exists(path)) throw std::runtime_error(path.string() + ": no such file; check the path");
   if (!fs::is_regular_file(path))
     throw std::runtime_error(path.string() + ": not a regular file; give text files, not folders or devices");
-  std::vector<std::byte> bytes = read_file(path);
-  if (bytes.empty()) throw std::runtime_error(path.string() + ": is empty; give a file with text");
-  return bytes;
+  std::string text = read_text(path);
+  if (text.empty()) throw std::runtime_error(path.string() + ": is empty; give a file with text");
+  return text;
 }
 
 bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
@@ -84,15 +84,14 @@ PreparedText prepare_text(std::span<const fs::path> texts, const fs::path& folde
     throw std::runtime_error(fmt::format(
         "[prepare text] a validation fraction of {}; give one between 0 and 1, as 0.1", validation_fraction));
   nlohmann::ordered_json sources = nlohmann::ordered_json::array();
-  std::vector<std::vector<std::byte>> contents;
-  Parts views;
+  std::vector<std::string> contents;
   std::size_t text_bytes = 0;
   for (const fs::path& path : texts) {
-    contents.push_back(read_text(path));
-    views.emplace_back(reinterpret_cast<const char*>(contents.back().data()), contents.back().size());
-    text_bytes += views.back().size();
-    sources.push_back({{"file", path.string()}, {"bytes", views.back().size()}});
+    contents.push_back(checked_text(path));
+    text_bytes += contents.back().size();
+    sources.push_back({{"file", path.string()}, {"bytes", contents.back().size()}});
   }
+  const Parts views(contents.begin(), contents.end());
   const auto [train, validation] =
       divide(views, static_cast<std::size_t>((1 - validation_fraction) * static_cast<double>(text_bytes)));
   if (train.empty() || validation.empty())

@@ -15,8 +15,7 @@ namespace {
 // The lines of a metrics.jsonl up to a step; what follows, a torn line at the end included, belongs to work that was lost.
 std::string lines_until(const std::filesystem::path& file, std::int64_t step) {
   if (!std::filesystem::exists(file)) return {};
-  const std::vector<std::byte> bytes = read_file(file);
-  std::istringstream in(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  std::istringstream in(read_text(file));
   std::string kept;
   for (std::string line; std::getline(in, line);) {
     const auto parsed = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);

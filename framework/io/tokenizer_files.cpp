@@ -303,15 +303,12 @@ Tokenizer Tokenizer::parse(std::string_view tokenizer_json, const std::string& n
 }
 
 Tokenizer Tokenizer::read(const fs::path& path) {
-  const auto text_of = [](const std::vector<std::byte>& bytes) {
-    return std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  };
-  if (!fs::is_directory(path)) return parse(text_of(read_file(path)), path.string());
+  if (!fs::is_directory(path)) return parse(read_text(path), path.string());
   const fs::path whole = path / "tokenizer.json", vocab = path / "vocab.json", merges = path / "merges.txt";
-  if (fs::exists(whole)) return parse(text_of(read_file(whole)), whole.string());
+  if (fs::exists(whole)) return parse(read_text(whole), whole.string());
   if (!fs::exists(vocab) || !fs::exists(merges))
     fail(path.string(), "holds no tokenizer: neither tokenizer.json nor both vocab.json and merges.txt");
-  return parse(text_of(read_file(vocab)), vocab.string(), text_of(read_file(merges)), merges.string());
+  return parse(read_text(vocab), vocab.string(), read_text(merges), merges.string());
 }
 
 void Tokenizer::write(const fs::path& folder) const {

@@ -1,6 +1,7 @@
 // From graph and plan to the listing of one rank. The walk visits every task of every rank in the same order on all of
 // them, so that ranks agree on messages and their tags without talking; each keeps what concerns it.
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <set>
@@ -379,7 +380,7 @@ void Lowering::finish(const std::vector<Tensor>& outputs) {
 // first, as another rank waits for it.
 void Lowering::prioritize() {
   constexpr double unit = 1e5, waited_for = 1e6;
-  constexpr int micro_batch_step = 1 << 22;  // longer than paths within one
+  constexpr double micro_batch_step = 1 << 22;  // beyond the paths of a step
   // By buffer: from the tasks that read its present contents.
   std::vector<double> path(listing_.buffers.size(), 0);
   for (std::size_t i = listing_.instructions.size(); i-- > 0;) {
@@ -401,7 +402,9 @@ void Lowering::prioritize() {
       longest = path[instruction.buffers[0]] + 1;
     }
     // Earlier micro-batches first: none of a later one's matters before.
-    instruction.priority = static_cast<int>(longest) - instruction.micro_batch * micro_batch_step;
+    constexpr double least = std::numeric_limits<int>::min();
+    instruction.priority =
+        static_cast<int>(std::max(longest - instruction.micro_batch * micro_batch_step, least));
     for (int buffer : instruction.buffers)
       if (buffer >= 0) path[buffer] = std::max(path[buffer], longest);
   }

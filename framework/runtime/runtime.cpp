@@ -68,8 +68,8 @@ void provide_model_directory(detail::EnvironmentDefaults& environment) {
 void keep_freed_memory() {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);  // glibc's maximum
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  mallopt(M_ARENA_MAX,
-          1);  // an arena of a thread's own is given back when it is empty, whatever the threshold
+  // An arena of a thread's own would be given back when it is empty, whatever the threshold.
+  mallopt(M_ARENA_MAX, 1);
 }
 
 // Ring of the collectives that agree() has in flight.

@@ -210,6 +210,34 @@ TEST_CASE("softmax and cross-entropy are computed by other ops when a plan cuts 
   CHECK(g.nodes().size() == nodes);  // expansions do not stay in the graph
 }
 
+TEST_CASE("attention has no task, and no flops, for keys that are all behind the queries") {
+  Graph g;
+  Axis batch = g.axis("batch", 1), sequence = g.axis("sequence", 8), head = g.axis("head", 1),
+       dim = g.axis("dim", 2);
+  auto state = [&](const char* name) { return g.state(name, f32, {batch, sequence, head, dim}); };
+  Tensor q = state("q"), k = state("k"), v = state("v");
+  Tensor causal = attention(q, k, v, {.causal = true}), full = attention(q, k, v);
+  const Plan cut = Plan().tile(sequence, 2);
+  const Listing whole = lower_one(g, {causal}, Plan()), some = lower_one(g, {causal}, cut),
+                all = lower_one(g, {full}, cut);
+  CHECK(whole.tasks == 1);
+  CHECK(some.tasks == 4 * 5 / 2);
+  CHECK(all.tasks == 4 * 4);
+  CHECK(some.flops == whole.flops);  // of 36 pairs
+  CHECK(all.flops == doctest::Approx(some.flops * 64 / 36));
+  // Backward: pairs of tiles once for the queries, once for keys and values.
+  const std::vector<Tensor> by = gradients(sum(causal * causal), std::vector{q, k});
+  auto named = [](const Listing& listing, std::string_view name) {
+    return std::ranges::count_if(listing.instructions, [&](const Instruction& i) {
+      return i.kind == Instruction::Kind::task && i.spec.op->name == name;
+    });
+  };
+  const Listing back = lower_one(g, by, cut);
+  CHECK(named(back, "attention_grad_query") == 10);
+  CHECK(named(back, "attention_grad_key_value") == 10);
+  CHECK(named(lower_one(g, by, Plan()), "attention_grad") == 1);
+}
+
 TEST_CASE("plans that do not fit are refused") {
   Graph g;
   Axis n = g.axis("n", 4), c = g.axis("c", 3), h = g.axis("h", 6), w = g.axis("w", 5);
