@@ -6,6 +6,7 @@
 import json
 import os
 import pathlib
+import re
 import resource
 import shutil
 import signal
@@ -256,6 +257,29 @@ class GptTest(unittest.TestCase):
         text = self.train(ranks=2, out=None, arguments=["--dry-run", "--tile", "batch=2"]).stdout
         self.assertRegex(text, r"\n +1 +\d+ +0\.\d+ +0\.\d*[1-9]\d* ")  # rank 1 sends something
         self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_micro_batches_take_less_memory_to_the_same_bits(self):
+        def peak_mb(*arguments):
+            text = self.train(arguments=["--dry-run", "--tile", "batch=2", *arguments]).stdout
+            return float(re.search(r"\n +0 .* ([\d.]+) *$", text, re.MULTILINE)[1])
+
+        self.assertLess(peak_mb("--accumulate", 3), peak_mb())
+        together, apart = self.folder / "together", self.folder / "apart"
+        self.train(out=together, arguments=["--tile", "batch=2"])
+        self.train(out=apart, arguments=["--tile", "batch=2", "--accumulate", 3])
+        self.assertEqual(gpt_runs.losses(together), gpt_runs.losses(apart))
+        self.assertEqual(*(gpt_runs.states(gpt_runs.checkpoint(out)) for out in (together, apart)))
+
+    def test_bf16_differs_from_f32_by_its_rounding(self):
+        losses = []
+        for dtype in "f32", "bf16":
+            self.train(out=self.folder / dtype, steps=10, lr=0.01, dtype=dtype)
+            losses.append([line["loss"] for line in gpt_runs.metrics(self.folder / dtype) if "loss" in line])
+        self.assertNotEqual(losses[0], losses[1])
+        for exact, rounded in zip(*losses, strict=True):
+            self.assertLess(abs(rounded - exact), 0.02 * exact)
+        self.assertEqual({entry["dtype"] for entry in
+                          gpt_runs.tensors(gpt_runs.checkpoint(self.folder / "bf16") / "model.safetensors").values()}, {"F32"})
 
     def test_key_value_heads_follow_heads(self):
         self.refuse("3 query heads cannot share 2 key-value heads evenly", kind="llama", heads=3, key_value_heads=2)
