@@ -97,6 +97,19 @@ TEST_CASE("micro-batches one behind the other compute the same, of which less li
     }
 }
 
+TEST_CASE("an update waits for all micro-batches that read what it overwrites") {
+  Graph g;
+  Axis batch = g.axis("batch", 6), i = g.axis("i", 3);
+  Tensor x = g.input("x", f32, {batch, i}), w = g.state("w", f32, {i}), d = g.state("d", f32, {i});
+  Tensor y = x * w;
+  sgd(w, {}, d, {});  // needs nothing of the batch
+  const Plan plan = Plan().tile(batch, 2);
+  const Execution usual({lower(g, plan, 0, 1, {.outputs = {y}})});
+  const Execution execution({lower(g, Plan(plan).micro_batches(batch), 0, 1, {.outputs = {y}})});
+  CHECK(execution.outputs() == usual.outputs());
+  CHECK(execution.state() == usual.state());
+}
+
 TEST_CASE("data parallelism moves every parameter out once and every gradient back once") {
   Network n;
   std::int64_t parameters = 0;
