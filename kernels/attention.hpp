@@ -60,12 +60,12 @@ struct AttentionShape {
     const bool keep = random.word(element) >> 8 >= static_cast<std::uint32_t>(dropout * 0x1p24);
     return keep ? C(1 / (1 - dropout)) : C(0);
   }
-  // Of the type computed in, of which bf16 needs two each: `matrices` of a row per query of a block and a column per key,
-  // and in bf16 the operands besides.
+  // Of the type computed in, of which bf16 and f16 need two each: `matrices` of a row per query of a block and a column per key,
+  // and in those the operands besides.
   std::int64_t scratch_size(DType dtype, int matrices) const {
     const std::int64_t block_rows = std::min(block, queries);
     const std::int64_t products = matrices * block_rows * keys;
-    return dtype == DType::bf16 ? 2 * (products + 4 * (block_rows + keys) * dim) + 1 : products;
+    return is_half(dtype) ? 2 * (products + 4 * (block_rows + keys) * dim) + 1 : products;
   }
 
   // The definition: scores of one query, 0 where it sees no key.

@@ -49,7 +49,8 @@ cublasHandle_t handle_of(Stream stream) {
 template <class T>
 constexpr cudaDataType_t cuda_type = std::is_same_v<T, float>    ? CUDA_R_32F
                                      : std::is_same_v<T, double> ? CUDA_R_64F
-                                                                 : CUDA_R_16BF;
+                                     : std::is_same_v<T, bf16>   ? CUDA_R_16BF
+                                                                 : CUDA_R_16F;
 template <class T>
 constexpr cublasComputeType_t compute_type = std::is_same_v<T, float>    ? CUBLAS_COMPUTE_32F_PEDANTIC
                                              : std::is_same_v<T, double> ? CUBLAS_COMPUTE_64F_PEDANTIC
@@ -93,6 +94,9 @@ template void cuda_matrix_product(Stream, bool, bool, std::int64_t, std::int64_t
                                   std::int64_t, std::int64_t);
 template void cuda_matrix_product(Stream, bool, bool, std::int64_t, std::int64_t, std::int64_t, double,
                                   const bf16*, std::int64_t, const bf16*, std::int64_t, double, float*,
+                                  std::int64_t, std::int64_t);
+template void cuda_matrix_product(Stream, bool, bool, std::int64_t, std::int64_t, std::int64_t, double,
+                                  const f16*, std::int64_t, const f16*, std::int64_t, double, float*,
                                   std::int64_t, std::int64_t);
 
 }  // namespace tegula

@@ -7,7 +7,7 @@ namespace tegula {
 
 // c[i] = alpha op(a[i]) op(b[i]) + beta c[i], i < batch, on dense row-major matrices that lie stride_* apart: op(a) is
 // (m, k), op(b) is (k, n), c is (m, n). Asynchronous on `stream`; throws std::runtime_error where cuBLAS refuses.
-// For float, double and bf16, whose products are f32; f32 is never computed in TF32.
+// For float, double, bf16 and f16, whose last two's products are f32; f32 is never computed in TF32.
 template <class T>
 void cuda_matrix_product(Stream stream, bool trans_a, bool trans_b, std::int64_t m, std::int64_t n,
                          std::int64_t k, double alpha, const T* a, std::int64_t stride_a, const T* b,

@@ -25,9 +25,9 @@ struct Cast {
   void cuda(Stream stream, In<S> x, Out<T> y) const;
 };
 
-using CastSources = Types<float, double, bf16, std::int32_t, std::uint8_t>;
+using CastSources = Types<float, double, bf16, f16, std::int32_t, std::uint8_t>;
 
-// bf16 is made by way of float: what lies beyond float's digits is rounded twice.
+// bf16 and f16 are made by way of float: what lies beyond float's digits is rounded twice.
 template <class T, class S>
 TEGULA_FN T cast_to(S x) {
   return round_to<T>(static_cast<Compute<T>>(x));

@@ -67,7 +67,7 @@ __global__ void conv_add_kernel(std::int64_t n, C beta, const C* sum, T* out) {
     out[i] = T(beta == 0 ? sum[i] : sum[i] + beta * C(out[i]));
 }
 
-// Products are kept in f32 for bf16, so that the only rounding to it is that of the result.
+// Products are kept in f32 for bf16 and f16, so that the only rounding to those is that of the result.
 
 template <class T>
 void Conv2d::cuda(Stream stream, In<T> x, In<T> filters, Maybe<T> bias, Acc<T> y, Scratch<T> work) const {

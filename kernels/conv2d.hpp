@@ -34,12 +34,12 @@ struct Conv2dShape {
   }
   // One channel of one image with its padding, and what a vector may read beyond.
   std::int64_t plane_size() const { return std::int64_t{h + 2 * pad_h} * (w + 2 * pad_w) + 16 * stride_w; }
-  // Scratch elements of any of the three ops, all of it in the type computed in, of which bf16 needs two each. A CPU
+  // Scratch elements of any of the three ops, all of it in the type computed in, of which bf16 and f16 need two each. A CPU
   // holds the patches, a padded channel, the filters and one image of y; a GPU patches and y of a group, and filters.
   std::int64_t scratch_size(DType dtype) const {
     const std::int64_t cpu = patch() * pixels() + 17 + plane_size() + filters_size() + c_out * pixels();
     const std::int64_t gpu = group() * (patch() + c_out) * pixels() + filters_size();
-    return (dtype == DType::bf16 ? 2 : 1) * std::max(cpu, gpu);
+    return (is_half(dtype) ? 2 : 1) * std::max(cpu, gpu);
   }
   // Calls f(index in x, in filters, in y) for each product of the convolution: the definition of all three ops.
   template <class F>

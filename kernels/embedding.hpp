@@ -40,7 +40,7 @@ struct Embedding {
   void cuda(Stream stream, In<std::int32_t> index, In<T> table, Acc<T> y) const;
 };
 
-// dtable[r, c] = [dtable[r, c] +] sum of dy[i, c] over the i with index[i] == row_begin + r, in the order of i. Not for bf16,
+// dtable[r, c] = [dtable[r, c] +] sum of dy[i, c] over the i with index[i] == row_begin + r, in the order of i. Not for bf16 and f16,
 // which would be rounded at every addition: a table of which gradients are wanted is f32.
 struct EmbeddingGrad {
   static constexpr std::string_view name = "embedding_grad";

@@ -35,7 +35,7 @@ void Gemm::cuda(Stream stream, In<T> a, In<T> b, Maybe<T> bias, Maybe<T> y, Acc<
   if constexpr (std::is_same_v<T, C>) {
     multiply(beta, c);
     if (has_bias || has_slope || activation != Activation::identity) finish(c, 0);
-  } else {  // the only rounding to bf16 is that of the result
+  } else {  // the only rounding to 16 bits is that of the result
     multiply(0, work);
     finish(work, beta);
   }

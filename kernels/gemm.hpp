@@ -22,12 +22,12 @@ struct Gemm {
   Activation activation;
   bool has_slope;
 
-  // Scratch is for bf16: one matrix of each operand in f32 on a CPU, all products on a GPU.
+  // Scratch is for bf16 and f16: one matrix of each operand in f32 on a CPU, all products on a GPU.
   std::array<std::int64_t, 6> extents(DType dtype) const {
     const std::int64_t a = std::int64_t{m} * k, b = std::int64_t{k} * n, c = std::int64_t{m} * n;
     return {batch * a,        batch * b,
             has_bias ? n : 0, has_slope ? batch * c : 0,
-            batch * c,        dtype == DType::bf16 ? std::max(a + b + c, batch * c) : 0};
+            batch * c,        is_half(dtype) ? std::max(a + b + c, batch * c) : 0};
   }
   double flops() const { return 2.0 * batch * m * n * k; }
   bool accumulates() const { return beta != 0; }

@@ -98,7 +98,7 @@ struct NormGrad : NormShape {
   void cuda(Stream stream, In<T> x, In<T> weight, In<T> dy, Out<T> dx) const;
 };
 
-// dweight[c] = [dweight[c] +] sum_r dy[r, c] n[r, c], rows in order. bf16 is summed in f32 within a task.
+// dweight[c] = [dweight[c] +] sum_r dy[r, c] n[r, c], rows in order. bf16 and f16 are summed in f32 within a task.
 struct NormWeightGrad : NormShape {
   static constexpr std::string_view name = "norm_weight_grad";
   static constexpr double ulps = 128;

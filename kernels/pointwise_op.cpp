@@ -114,6 +114,8 @@ template void for_blocks<double>(Extents, std::span<const std::array<std::int32_
                                  VectorLoop<double>, const void*, const double* const*, double*);
 template void for_blocks<bf16>(Extents, std::span<const std::array<std::int32_t, max_rank>>,
                                VectorLoop<float>, const void*, const bf16* const*, bf16*);
+template void for_blocks<f16>(Extents, std::span<const std::array<std::int32_t, max_rank>>, VectorLoop<float>,
+                              const void*, const f16* const*, f16*);
 
 }  // namespace detail
 

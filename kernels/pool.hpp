@@ -38,10 +38,10 @@ struct Pool2dShape {
         if (row >= 0 && row < h && col >= 0 && col < w) f(y / y_plane() * x_plane() + row * w + col, y);
       }
   }
-  // Scratch elements of the gradients: overlapping windows add to an element of dx several times, in f32 also for bf16.
+  // Scratch elements of the gradients: overlapping windows add to an element of dx several times, in f32 also for bf16 and f16.
   std::int64_t scratch_size(DType dtype) const {
     const bool overlaps = kernel_h > stride_h || kernel_w > stride_w;
-    return dtype == DType::bf16 && overlaps ? x_plane() : 0;
+    return is_half(dtype) && overlaps ? x_plane() : 0;
   }
   static std::vector<Pool2dShape> shapes() {
     return {{1, 1, 1, 1, 1, 1, 1, 0, 0},   {3, 5, 7, 2, 2, 2, 2, 0, 0},   {2, 9, 70, 3, 3, 2, 2, 1, 1},

@@ -14,7 +14,7 @@ namespace tegula {
 //   max:          y = max([y,] x)                   (NaN where any x is)
 //   log_sum_exp:  y = log([exp y +] sum exp x)
 // x is (extent[0], ..., extent[rank - 1]), y the dimensions that are not reduced, in order. An empty reduction gives
-// the neutral element: 0, -inf, -inf. f32 and bf16 are summed by f32 in blocks and by f64 over the blocks.
+// the neutral element: 0, -inf, -inf. f32, bf16 and f16 are summed by f32 in blocks and by f64 over the blocks.
 struct Reduce {
   static constexpr std::string_view name = "reduce";
   enum class Kind : std::int32_t { sum, max, log_sum_exp };

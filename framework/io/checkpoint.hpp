@@ -68,7 +68,7 @@ class CheckpointWriter {
 
 struct LoadOptions {
   bool convert =
-      false;  // take bf16 from a file for f32 states and f32 for bf16 ones, rounded to nearest even
+      false;  // take bf16 and f16 from a file for f32 states and f32 for theirs, rounded to nearest even
 };
 
 // Loads a checkpoint and the number of updates into a program, under any plan. Of the files that `tensors` name, each must

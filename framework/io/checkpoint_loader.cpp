@@ -22,9 +22,7 @@ struct Found {
   const TensorView* view;
 };
 
-bool converts(DType from, DType to) {
-  return (from == DType::f32 && to == DType::bf16) || (from == DType::bf16 && to == DType::f32);
-}
+bool converts(DType from, DType to) { return (from == f32 && is_half(to)) || (is_half(from) && to == f32); }
 
 Found find_in(const std::shared_ptr<const Safetensors>& file, const CheckpointFileTensor& tensor,
               const LoadOptions& options) {
@@ -73,18 +71,17 @@ void copy_run(const TensorView& from, std::int64_t index, std::int64_t length, D
     std::memcpy(target, source, static_cast<std::size_t>(length) * size_of(to));
     return;
   }
-  auto convert = [&]<class From, class To>(From value, To) {
-    for (std::int64_t i = 0; i < length; ++i) {
-      std::memcpy(&value, source + i * sizeof(From),
-                  sizeof value);  // the file's data may be at an odd address
-      const To converted = static_cast<To>(static_cast<float>(value));
-      std::memcpy(target + i * sizeof(To), &converted, sizeof converted);
-    }
-  };
-  if (to == DType::bf16)
-    convert(float(), bf16());
-  else
-    convert(bf16(), float());
+  visit_dtype(from.dtype, [&]<class From>() {
+    visit_dtype(to, [&]<class To>() {
+      for (std::int64_t i = 0; i < length; ++i) {
+        From value;
+        std::memcpy(&value, source + i * sizeof(From),
+                    sizeof value);  // the file's data may be at an odd address
+        const To converted = static_cast<To>(static_cast<float>(value));
+        std::memcpy(target + i * sizeof(To), &converted, sizeof converted);
+      }
+    });
+  });
 }
 
 void fill(Program& program, const std::vector<Found>& all) {

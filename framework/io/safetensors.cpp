@@ -20,23 +20,23 @@ namespace {
 using nlohmann::json;
 
 constexpr std::uint64_t max_header_bytes = 100'000'000;  // the format's own limit
-constexpr std::array<std::pair<DType, std::string_view>, 5> dtype_names = {{
+constexpr std::array<std::pair<DType, std::string_view>, 6> dtype_names = {{
     {DType::f32, "F32"},
     {DType::f64, "F64"},
     {DType::bf16, "BF16"},
+    {DType::f16, "F16"},
     {DType::i32, "I32"},
     {DType::u8, "U8"},
 }};
 
 // Dtypes of the format that tiles have not, with the bytes of an element: files of others may hold some.
-constexpr std::array<std::pair<std::string_view, std::uint64_t>, 10> foreign_dtypes = {{
+constexpr std::array<std::pair<std::string_view, std::uint64_t>, 9> foreign_dtypes = {{
     {"BOOL", 1},
     {"I8", 1},
     {"F8_E5M2", 1},
     {"F8_E4M3", 1},
     {"I16", 2},
     {"U16", 2},
-    {"F16", 2},
     {"U32", 4},
     {"I64", 8},
     {"U64", 8},
@@ -89,7 +89,7 @@ Entry parse_entry(const std::string& name, const json& entry, std::span<const st
       std::ranges::find(foreign_dtypes, dtype_name, &decltype(foreign_dtypes)::value_type::first);
   const bool ours = dtype != dtype_names.end();
   if (!ours && foreign == foreign_dtypes.end())
-    fail(file, "'" + name + "' has dtype " + dtype_name + "; known are F32, F64, BF16, I32 and U8");
+    fail(file, "'" + name + "' has dtype " + dtype_name + "; known are F32, F64, BF16, F16, I32 and U8");
 
   std::vector<std::int64_t> shape = integers(entry["shape"], file, "shape of '" + name + "'");
   const auto offsets = integers(entry["data_offsets"], file, "data_offsets of '" + name + "'");

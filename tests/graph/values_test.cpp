@@ -26,14 +26,14 @@ std::vector<Tensor> network(const Tensor& x, const Tensor& w, const Tensor& b) {
 
 }  // namespace
 
-TEST_CASE("f32 and bf16 compute what f64 does, up to their rounding") {
+TEST_CASE("f32, bf16 and f16 compute what f64 does, up to their rounding") {
   Graph g;
   Axis i = g.axis("i", 9), k = g.axis("k", 6), j = g.axis("j", 5);
   auto normal = Initializer::normal(0, 1);
   Tensor x = g.state("x", f64, {i, k}, normal), w = g.state("w", f64, {k, j}, normal),
          b = g.state("b", f64, {j}, normal);
   std::vector<Tensor> outputs, expected;
-  for (DType dtype : {f32, DType::bf16}) {
+  for (DType dtype : {f32, DType::bf16, DType::f16}) {
     auto rounded = [&](const Tensor& t) { return cast(t, dtype); };
     for (const Tensor& y : network(rounded(x), rounded(w), rounded(b))) outputs.push_back(y);
     auto exact = [&](const Tensor& t) { return cast(cast(t, dtype), f64); };

@@ -62,7 +62,7 @@ TEST_SUITE("kernels") {
           {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
   }
 
-  TEST_CASE_TEMPLATE("random numbers do not depend on the tiling", T, float, double, bf16) {
+  TEST_CASE_TEMPLATE("random numbers do not depend on the tiling", T, float, double, bf16, f16) {
     check_tiling<T>(Uniform{-1, 2, stream, {}});
     check_tiling<T>(Normal{0.5, 3, stream, {}});
     check_tiling<T>(Dropout{0.25, stream, {}});
@@ -107,7 +107,7 @@ TEST_SUITE("kernels") {
     CHECK(keys.size() == 2000);
   }
 
-  TEST_CASE_TEMPLATE("what is not finite is found anywhere", T, float, double, bf16) {
+  TEST_CASE_TEMPLATE("what is not finite is found anywhere", T, float, double, bf16, f16) {
     for (std::int64_t n : {0, 1, 63, 5000}) {
       std::vector<T> x(n, T(1.0f));
       CHECK(all_finite(x.data(), n, dtype_of<T>));

@@ -113,6 +113,8 @@ inline double epsilon(DType dtype) {
       return 0x1p-23;
     case DType::bf16:
       return 0x1p-7;
+    case DType::f16:
+      return 0x1p-10;
     default:
       return 0;
   }
@@ -120,7 +122,7 @@ inline double epsilon(DType dtype) {
 
 // What is wrong with `x`, an output of a task run for x's type, if `exact` is what it should be: empty if
 // nothing. An error may be `ulps` of the type computed in, of the element or of the root mean square of all,
-// plus the rounding to bf16. `run_for` is the type that the task was run for: x may be of a wider, fixed one.
+// plus the rounding to bf16 or f16. `run_for` is the type that the task was run for: x may be of a wider, fixed one.
 inline std::string difference(const Operand& x, const Operand& exact, double ulps, DType run_for) {
   double squares = 0;
   std::int64_t finite = 0;
@@ -128,11 +130,16 @@ inline std::string difference(const Operand& x, const Operand& exact, double ulp
     if (const double e = exact.get(i); std::isfinite(e)) squares += e * e, ++finite;
   const double scale = finite > 0 ? std::sqrt(squares / static_cast<double>(finite)) : 0;
   const double computed = epsilon(run_for == f64 && x.dtype() == f64 ? f64 : f32);
-  const double rounding = x.dtype() == DType::bf16 ? epsilon(DType::bf16) : 0;
+  const double rounding = is_half(x.dtype()) ? epsilon(x.dtype()) : 0;
+  const double smallest = x.dtype() == DType::f16 ? 0x1p-24 : 0;  // a step of subnormal numbers
   for (std::int64_t i = 0; i < exact.size(); ++i) {
     const double a = x.get(i), e = exact.get(i);
     if (a == e || (std::isnan(a) && std::isnan(e))) continue;
-    const double allowed = ulps * computed * (std::abs(e) + scale) + rounding * std::abs(e);
+    std::byte narrow[8];
+    store(x.dtype(), narrow, e);
+    if (a == load(x.dtype(), narrow)) continue;  // beyond f16's range
+    const double allowed =
+        ulps * computed * (std::abs(e) + scale) + std::max(rounding * std::abs(e), smallest);
     if (std::isfinite(e) && std::abs(a - e) <= allowed) continue;
     char text[200];
     std::snprintf(text, sizeof text, "element %ld of %ld is %.9g, not %.9g; the error is %.3g, allowed %.3g",

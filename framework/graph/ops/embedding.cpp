@@ -44,10 +44,10 @@ const Semantics semantics{
         },
     .gradient = [](const Node& node, std::span<const Tensor> outputs) -> std::vector<Tensor> {
       const Tensor &index = node.inputs[0], &table = node.inputs[1];
-      if (table.dtype() == DType::bf16)
-        throw std::invalid_argument(
-            "[embedding] has no gradient by a table of bf16, where sums lose too much: " + table.describe() +
-            "; keep it in f32 and cast() what is looked up");
+      if (is_half(table.dtype()))
+        throw std::invalid_argument("[embedding] has no gradient by a table of " +
+                                    std::string(name_of(table.dtype())) + ", where sums lose too much: " +
+                                    table.describe() + "; keep it in f32 and cast() what is looked up");
       Tensor dy = broadcast_to(outputs[0], node.outputs[0].axes());
       return {{},
               table.graph().emit(gradient_semantics, {}, {index, dy}, {{table.dtype(), table.axes()}})[0]};
