@@ -49,10 +49,17 @@ void Sgd::cpu(InOut<T> w, InOut<T> m, In<T> g) const {
 
 template <class T>
 void Adam::cpu(InOut<T> w, InOut<T> m, InOut<T> v, In<T> g, Maybe<T> scale) const {
-  update<T>(Rule<Compute<T>>(*this), n, w, m, v, g, has_scale ? Compute<T>(scale[0]) : Compute<T>(1));
+  const auto factor = has_scale ? Compute<T>(scale[0]) : Compute<T>(1);
+  if (factor > 0 || factor < 0) update<T>(Rule<Compute<T>>(*this), n, w, m, v, g, factor);
+}
+
+template <class T>
+void LossScale::cpu(InOut<T> scale, InOut<T> good, In<T> norm) const {
+  for (std::int64_t i = 0; i < n; ++i) (*this)(scale[i], good[i], norm[i]);
 }
 
 const Register<Sgd> registered_sgd;
 const Register<Adam> registered_adam;
+const Register<LossScale> registered_loss_scale;
 
 }  // namespace tegula

@@ -59,7 +59,7 @@ struct Sgd {
 };
 
 // Of n elements each, t being the step (Kingma and Ba 2015; decoupled: Loshchilov and Hutter 2019, AdamW). g is multiplied
-// by `scale` first, a single number, where there is one:
+// by `scale` first, a single number, where there is one; one that is 0 or NaN leaves w, m and v as they are:
 //   decoupled:  w = (1 - learning_rate weight_decay) w        otherwise:  g = g + weight_decay w
 //   m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2
 //   w = w - learning_rate m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + epsilon)
@@ -105,12 +105,47 @@ struct Adam {
 
   void reference(InOut<double> w, InOut<double> m, InOut<double> v, In<double> g, Maybe<double> scale) const {
     const Rule<double> rule(*this);
+    if (has_scale && !(scale[0] > 0 || scale[0] < 0)) return;
     for (std::int64_t i = 0; i < n; ++i) rule(w[i], m[i], v[i], has_scale ? g[i] * scale[0] : g[i]);
   }
   template <class T>
   void cpu(InOut<T> w, InOut<T> m, InOut<T> v, In<T> g, Maybe<T> scale) const;
   template <class T>
   void cuda(Stream stream, InOut<T> w, InOut<T> m, InOut<T> v, In<T> g, Maybe<T> scale) const;
+};
+
+// Dynamic loss scaling (Micikevicius et al. 2018) of n losses: where the norm of a loss's scaled gradients is finite, it
+// counts as a good step, and after `interval` of those the scale grows; where not, the scale falls, not below 1.
+struct LossScale {
+  static constexpr std::string_view name = "loss_scale";
+  using dtypes = Types<float, double>;  // narrower ones could not count the steps
+  std::int64_t n;
+  double growth = 2, backoff = 0.5;
+  std::int64_t interval = 2000;
+
+  std::array<std::int64_t, 3> extents(DType) const { return {n, n, n}; }
+  double flops() const { return 4.0 * static_cast<double>(n); }
+  double sample(int operand, double u) const {
+    if (operand == 2) return u < 0.3 ? INFINITY : u < 0.4 ? NAN : u;
+    return operand == 0 ? std::exp2(std::floor(24 * u)) : std::floor(u * static_cast<double>(interval));
+  }
+  static std::vector<LossScale> samples() { return {{1}, {0}, {77, 2, 0.5, 3}, {1000, 4, 0.25, 1}}; }
+
+  template <class C>
+  TEGULA_FN void operator()(C& scale, C& good, C norm) const {
+    const bool finite = norm - norm == 0, grows = finite && good + 1 >= static_cast<C>(interval);
+    const C smaller = scale * static_cast<C>(backoff);
+    scale = grows ? scale * static_cast<C>(growth) : finite ? scale : smaller < 1 ? C(1) : smaller;
+    good = finite && !grows ? good + 1 : C(0);
+  }
+
+  void reference(InOut<double> scale, InOut<double> good, In<double> norm) const {
+    for (std::int64_t i = 0; i < n; ++i) (*this)(scale[i], good[i], norm[i]);
+  }
+  template <class T>
+  void cpu(InOut<T> scale, InOut<T> good, In<T> norm) const;
+  template <class T>
+  void cuda(Stream stream, InOut<T> scale, InOut<T> good, In<T> norm) const;
 };
 
 inline constexpr Scalar Sgd::scalars[2] = {{"learning_rate", offsetof(Sgd, learning_rate)},

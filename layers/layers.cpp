@@ -98,13 +98,21 @@ void sgd(Graph& graph, const Tensor& loss, const Parameters& parameters, const S
   }
 }
 
-Tensor adamw(Graph& graph, const Tensor& loss, const Parameters& parameters, const AdamWOptions& options) {
-  const std::vector<Tensor> all = full_gradients(loss, parameters);
+AdamWState adamw(Graph& graph, const Tensor& loss, const Parameters& parameters,
+                 const AdamWOptions& options) {
+  Tensor loss_scale, good;
+  if (options.loss_scale > 0) {
+    loss_scale = graph.state("loss_scale", loss.dtype(), {}, Initializer::fill(options.loss_scale));
+    good = graph.state("loss_scale.good_steps", loss.dtype(), {}, Initializer::fill(0));
+  }
+  const std::vector<Tensor> all = full_gradients(loss_scale ? loss * loss_scale : loss, parameters);
   Graph::Scope scope(graph, "update");
-  Tensor norm, scale;
-  if (options.clip > 0) {
-    norm = global_norm(all);
-    scale = clip_factor(norm, options.clip);
+  Tensor norm, factor;
+  if (options.clip > 0 || loss_scale) {
+    constexpr double any = 1e30;  // 1 for every norm that occurs, 0 for an infinite one
+    norm = loss_scale ? global_norm(all) / loss_scale : global_norm(all);
+    factor = clip_factor(norm, options.clip > 0 ? options.clip : any);
+    if (loss_scale) factor = factor / loss_scale;
   }
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const Tensor& w = parameters[i];
@@ -115,9 +123,10 @@ Tensor adamw(Graph& graph, const Tensor& loss, const Parameters& parameters, con
           .epsilon = options.epsilon,
           .weight_decay = decays ? options.weight_decay : 0,
           .decoupled = true},
-         scale);
+         factor);
   }
-  return norm;
+  if (loss_scale) update_loss_scale(loss_scale, good, norm);
+  return {norm, loss_scale};
 }
 
 Tensor global_norm(const std::vector<Tensor>& tensors) {

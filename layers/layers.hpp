@@ -63,10 +63,16 @@ struct AdamWOptions {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
   std::function<bool(const Tensor&)> decays;  // which parameters weight decay is for; none given: all
   double clip = 0;  // largest norm of all gradients together, beyond which they are scaled down; 0: any
+  // Dynamic loss scaling, which f16 needs, from this scale on: the states "loss_scale" and "loss_scale.good_steps" are
+  // added, and a step whose gradients overflow changes neither parameters nor moments. 0: none.
+  double loss_scale = 0;
 };
-// Returns the norm of all gradients together, a scalar, where they are clipped.
-Tensor adamw(Graph& graph, const Tensor& loss, const Parameters& parameters,
-             const AdamWOptions& options = {});
+// The norm of all gradients together, where they are clipped or the loss is scaled, and the scale. Scalars.
+struct AdamWState {
+  Tensor norm, loss_scale;
+};
+AdamWState adamw(Graph& graph, const Tensor& loss, const Parameters& parameters,
+                 const AdamWOptions& options = {});
 
 // sqrt of the sum of the squares of all elements, and min(1, largest / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_
 // scales by. Both are scalars, summed in the order of the tensors.

@@ -68,7 +68,7 @@ struct ModelOptions {
     options.add("rotary-base", &rotary_base, "of the rotary embedding (llama)");
     options.add("untied", &untied, "give the output layer weights of its own");
     options.add("dtype", &dtype, "of activations; weights and optimizer stay f32")
-        ->check(CLI::IsMember({"f32", "bf16"}));
+        ->check(CLI::IsMember({"f32", "bf16", "f16"}));
   }
 
   layers::TransformerOptions transformer() const {
@@ -83,7 +83,9 @@ struct ModelOptions {
             .epsilon = epsilon,
             .rotary_base = rotary_base,
             .tied = !untied,
-            .dtype = dtype == "bf16" ? DType::bf16 : f32};
+            .dtype = dtype == "bf16"  ? DType::bf16
+                     : dtype == "f16" ? DType::f16
+                                      : f32};
   }
 
   std::int64_t all_key_value_heads() const { return key_value_heads == 0 ? heads : key_value_heads; }

@@ -21,7 +21,8 @@ struct TrainOptions : PlacementOptions {
   std::string toml, data = "data/bible", out, schedule = "cosine", resume = "none";
   std::int64_t steps = 2000, batch = 16, seed = 1, accumulate = 1, warmup = 100, cooldown = 0,
                validate_every = 250, validation_batches = 20, save_every = 500, keep = 3;
-  double lr = 1e-3, lr_floor = 1e-4, beta1 = 0.9, beta2 = 0.95, weight_decay = 0.1, clip = 1;
+  double lr = 1e-3, lr_floor = 1e-4, beta1 = 0.9, beta2 = 0.95, weight_decay = 0.1, clip = 1,
+         loss_scale = 65536;
   bool dry_run = false;
   ModelOptions model;
 
@@ -45,6 +46,8 @@ struct TrainOptions : PlacementOptions {
     options.add("beta2", &beta2, "of AdamW")->check(CLI::Range(0.0, 0.9999999));
     options.add("weight-decay", &weight_decay, "of matrices; not of biases and norms");
     options.add("clip", &clip, "largest norm of the gradient (0: any)")->check(CLI::NonNegativeNumber);
+    options.add("loss-scale", &loss_scale, "to begin with, where --dtype is f16; adapts itself")
+        ->check(CLI::Range(1.0, 1e30));
     options.add("validate-every", &validate_every, "steps (0: only at the end)")->check(io::at_least(0));
     options.add("validation-batches", &validation_batches, "of the validation text")->check(io::at_least(1));
     options.add("save-every", &save_every, "steps between checkpoints (0: only at the end)")
@@ -106,7 +109,7 @@ class Trainer {
   Tokens train_, validation_;
   io::Tokenizer tokenizer_;
   LanguageModel net_;
-  Tensor norm_;
+  layers::AdamWState optimizer_;
   Plan plan_;
   std::optional<Program> step_, judge_;
   io::TokenBatches batches_;
@@ -138,7 +141,8 @@ Trainer::Trainer(TrainOptions& options, Runtime& runtime)
   layers::AdamWOptions adam{.beta1 = s_.beta1, .beta2 = s_.beta2, .weight_decay = s_.weight_decay};
   adam.decays = [this](const Tensor& parameter) { return net_.transformer->decays(parameter); };
   adam.clip = s_.clip;
-  norm_ = layers::adamw(net_.graph, net_.loss, net_.transformer->parameters(), adam);
+  if (s_.model.dtype == "f16") adam.loss_scale = s_.loss_scale;
+  optimizer_ = layers::adamw(net_.graph, net_.loss, net_.transformer->parameters(), adam);
   plan_ = s_.plan(net_.graph, runtime, net_.batch);
   if (const std::int64_t parts = s_.accumulate * runtime.size(); s_.accumulate > 1)
     plan_.tile(net_.batch, (s_.batch + parts - 1) / parts).micro_batches(net_.batch);
@@ -162,10 +166,15 @@ void Trainer::report(std::size_t keep) {
   for (; !pending_.empty() && (pending_.size() > keep || pending_.front().result.ready());
        pending_.pop_front()) {
     const auto& [step, rate, result] = pending_.front();
-    const double loss = result.value(net_.loss), norm = norm_ ? result.value(norm_) : 0;
+    auto value = [&](const Tensor& output, double otherwise) {
+      return output ? result.value(output) : otherwise;
+    };
+    const double loss = result.value(net_.loss), norm = value(optimizer_.norm, 0),
+                 loss_scale = value(optimizer_.loss_scale, 1);
     if (!std::isfinite(loss) && non_finite_.empty())
       non_finite_ = fmt::format("the loss of step {} is not finite ({})", step, loss);
-    if (!std::isfinite(norm) && non_finite_.empty())
+    // One that a smaller loss scale may cure is no failure: the step has changed nothing.
+    if (!std::isfinite(norm) && loss_scale <= 1 && non_finite_.empty())
       non_finite_ = fmt::format("the gradient norm of step {} is not finite ({})", step, norm);
     smoothed_ = smoothed_ == 0 ? loss : smoothed_ + 0.05 * (loss - smoothed_);
     const std::int64_t tokens = s_.batch * s_.model.context;
@@ -174,14 +183,13 @@ void Trainer::report(std::size_t keep) {
     progress_->step(step, tokens,
                     fmt::format("loss {:.4f} (smoothed {:.4f})  norm {:.3f}  lr {:.2e}  {:.0f} % of peak",
                                 loss, smoothed_, norm, rate, 100 * share));
-    folder_->record({{"step", step},
-                     {"loss", loss},
-                     {"loss_hex", io::hex_float(loss)},
-                     {"lr", rate},
-                     {"gradient_norm", norm},
-                     {"tokens_per_s", speed}});
-    if (events_)
-      events_->add(step, {{"loss", loss}, {"lr", rate}, {"gradient_norm", norm}, {"tokens_per_s", speed}});
+    std::vector<io::Scalar> curves{
+        {"loss", loss}, {"lr", rate}, {"gradient_norm", norm}, {"tokens_per_s", speed}};
+    if (optimizer_.loss_scale) curves.push_back({"loss_scale", loss_scale});
+    nlohmann::ordered_json line{{"step", step}, {"loss_hex", io::hex_float(loss)}};
+    for (const io::Scalar& curve : curves) line[std::string(curve.tag)] = curve.value;
+    folder_->record(line);
+    if (events_) events_->add(step, curves);
   }
 }
 
@@ -216,8 +224,10 @@ std::optional<double> Trainer::judged_before(std::int64_t step) {
 
 int Trainer::run() {
   const bool first = runtime_.rank() == 0;
-  step_.emplace(compile(net_.graph, plan_, runtime_,
-                        {.outputs = norm_ ? std::vector{net_.loss, norm_} : std::vector{net_.loss}}));
+  CompileOptions options{.outputs = {net_.loss}};
+  for (const Tensor& output : {optimizer_.norm, optimizer_.loss_scale})
+    if (output) options.outputs.push_back(output);
+  step_.emplace(compile(net_.graph, plan_, runtime_, options));
   const std::string description = describe();
   if (s_.dry_run || s_.print_plan) {
     if (first) fmt::print("{}\n", description);

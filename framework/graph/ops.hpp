@@ -101,8 +101,16 @@ struct AdamOptions {
   bool decoupled = true;  // weight decay apart from the gradient: AdamW
 };
 void sgd(const Tensor& w, const Tensor& momentum, const Tensor& gradient, const SgdOptions& options);
-// The gradient is multiplied by the scalar `scale`, if there is one: see clip_factor.
+// The gradient is multiplied by the scalar `scale`, if there is one: see clip_factor. No step is made where it is 0 or NaN.
 void adam(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& gradient,
           const AdamOptions& options, const Tensor& scale = {});
+// Dynamic loss scaling: halves the state `scale` where `norm`, of the gradients of loss x scale, is not finite, and doubles it
+// after so many steps in a row where it was, which the state `good` counts. All three have the same axes, usually none.
+struct LossScaleOptions {
+  double growth = 2, backoff = 0.5;
+  std::int64_t interval = 2000;
+};
+void update_loss_scale(const Tensor& scale, const Tensor& good, const Tensor& norm,
+                       const LossScaleOptions& options = {});
 
 }  // namespace tegula

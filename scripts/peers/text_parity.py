@@ -13,7 +13,7 @@ from peers import common
 SMALL = {"--layers": 2, "--context": 64, "--batch": 8, "--lr": 1e-3, "--lr-floor": 1e-4, "--warmup": 20}
 PRESETS = {"gpt": "tiny", "llama": "tiny-llama"}
 NORM_TOLERANCE = 10  # times that of the loss: the norm is steeper, and no mean
-FINAL_TOLERANCE = {"f32": 0.01, "bf16": 0.02}  # of the validation loss
+FINAL_TOLERANCE = {"f32": 0.01, "bf16": 0.02, "f16": 0.02}  # of the validation loss
 
 
 def sample_text(words):
@@ -125,7 +125,7 @@ def compare_final(arguments, folder):
     flags = flags_of(arguments, {"--data": arguments.data or common.ROOT / "data/bible"})
     checkpoint = initial_weights(arguments, flags, folder / "initial")
     found = {}
-    for dtype in "f32", "bf16":
+    for dtype in FINAL_TOLERANCE:
         _, result = train_with_app(arguments, flags, folder / dtype, dtype)
         found[dtype] = result["validation_loss"]
         print(f"ours, {dtype}, {result['steps']} steps: validation loss {found[dtype]:.4f}", flush=True)
@@ -141,8 +141,9 @@ def compare_final(arguments, folder):
     theirs = torch_gpt.validation_loss(net, tokens, settings["context"], settings["batch"], settings["validation-batches"])
     print(f"PyTorch, f32, {settings['steps']} steps: validation loss {theirs:.4f}")
     good = True
-    for dtype, name, expected in ("f32", "PyTorch", theirs), ("bf16", "our f32", found["f32"]):
-        difference, most = found[dtype] / expected - 1, FINAL_TOLERANCE[dtype]
+    for dtype, most in FINAL_TOLERANCE.items():
+        name, expected = ("PyTorch", theirs) if dtype == "f32" else ("our f32", found["f32"])
+        difference = found[dtype] / expected - 1
         good = good and abs(difference) <= most  # false for NaN as well
         print(f"{dtype} against {name}: {difference:+.2%}; {'within' if abs(difference) <= most else 'NOT within'} {most:.0%}")
     return 0 if good else 1

@@ -281,6 +281,25 @@ class GptTest(unittest.TestCase):
         self.assertEqual({entry["dtype"] for entry in
                           gpt_runs.tensors(gpt_runs.checkpoint(self.folder / "bf16") / "model.safetensors").values()}, {"F32"})
 
+    def test_f16_trains_like_f32_behind_a_loss_scale(self):
+        def losses(name):
+            return [line["loss"] for line in gpt_runs.metrics(self.folder / name) if "loss" in line]
+
+        self.train(out=self.folder / "f32", steps=10, lr=0.01)
+        self.train(out=self.folder / "f16", steps=10, lr=0.01, dtype="f16", loss_scale=2**10)
+        for exact, rounded in zip(losses("f32"), losses("f16"), strict=True):
+            self.assertLess(abs(rounded - exact), 0.005 * exact)
+        # From a scale whose gradients overflow, training begins as soon as it has fallen far enough.
+        self.train(out=self.folder / "high", steps=20, lr=0.01, dtype="f16", loss_scale=2**24)
+        lines = [line for line in gpt_runs.metrics(self.folder / "high") if "loss" in line]
+        skipped = [line["loss"] for line in lines if line["gradient_norm"] is None]
+        self.assertGreater(len(skipped), 1)
+        self.assertLess(lines[-1]["loss_scale"], 2**24)
+        self.assertLess(lines[-1]["loss"], 0.98 * skipped[-1])
+        # The scale is kept in checkpoints.
+        self.train(out=self.folder / "high", steps=21, lr=0.01, dtype="f16", loss_scale=2**24, resume="auto")
+        self.assertEqual(gpt_runs.metrics(self.folder / "high")[-2]["loss_scale"], lines[-1]["loss_scale"])
+
     def test_key_value_heads_follow_heads(self):
         self.refuse("3 query heads cannot share 2 key-value heads evenly", kind="llama", heads=3, key_value_heads=2)
         self.train(heads=4, head_dim=4)

@@ -4,7 +4,9 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <optional>
+#include <vector>
 
 using namespace tegula;
 
@@ -79,5 +81,29 @@ TEST_SUITE("kernels") {
         const Adam op{1, 0.8, 0.99, 1e-8, weight_decay, decoupled, 0.05, 1};
         CHECK(ours(op, 5) == doctest::Approx(torch_adam(op, 5)).epsilon(1e-12));
       }
+  }
+
+  TEST_CASE("Adam leaves everything as it is where the scale is 0 or NaN, whatever the gradient") {
+    Adam op{1, 0.8, 0.99, 1e-8, 0.1, 1, 0.05, 1, 1};
+    for (double scale : {0.0, std::nan("")}) {
+      double w = 0.7, m = 0.1, v = 0.2, g = INFINITY;
+      void* tiles[] = {&w, &m, &v, &g, &scale};
+      op_info<Adam>().cpu(&op, tiles, f64);
+      CHECK(w == 0.7);
+      CHECK(m == 0.1);
+      CHECK(v == 0.2);
+    }
+  }
+
+  TEST_CASE("the loss scale falls at once, not below 1, and grows after so many good steps in a row") {
+    const LossScale op{.n = 1, .growth = 2, .backoff = 0.25, .interval = 3};
+    double scale = 8, good = 0;
+    std::vector<double> scales;
+    for (double norm : {1.0, 2.0, HUGE_VAL, 1.0, 1.0, 1.0, 1.0, std::nan(""), HUGE_VAL}) {
+      void* tiles[] = {&scale, &good, &norm};
+      op_info<LossScale>().cpu(&op, tiles, f64);
+      scales.push_back(scale);
+    }
+    CHECK(scales == std::vector<double>{8, 8, 2, 2, 2, 4, 4, 1, 1});
   }
 }

@@ -102,6 +102,36 @@ TEST_CASE("optimizers do in tiles what their formulas say") {
   }
 }
 
+TEST_CASE("dynamic loss scaling leaves out steps that overflow f16, and cancels out in others") {
+  Runtime runtime(0, nullptr, quiet());
+  Graph g;
+  Axis i = g.axis("i", 6);
+  Tensor x = g.state("x", f32, {i}, Initializer::uniform(2.5, 3));
+  Tensor w = g.state("w", f32, {i}, Initializer::uniform(0.5, 1));
+  // The gradient by w is x: times 65536 or 32768 it is beyond the 65504 that f16 ends at, times 16384 not.
+  Tensor loss = sum(cast(cast(w, DType::f16) * cast(x, DType::f16), f32));
+  const auto [norm, scale] = layers::adamw(g, loss, {w}, {.beta1 = 0.5, .beta2 = 0.5, .loss_scale = 65536});
+  Program program = compile(g, Plan().tile(i, 4).mesh({{"data", runtime.size()}}).shard(i, "data"), runtime,
+                            {.outputs = {norm, scale}});
+  const std::vector<double> before = program.read(w), factor = program.read(x);
+  double squares = 0;
+  for (double value : factor) squares += value * value;
+  for (auto [next, finite] : {std::pair(32768, false), {16384, false}, {16384, true}}) {
+    CHECK(program.read(w) == before);
+    Result result = program.run({{"learning_rate", 0.1}});
+    if (runtime.rank() != 0) continue;
+    CHECK(result.value(scale) == next);
+    if (finite)
+      CHECK(result.value(norm) == doctest::Approx(std::sqrt(squares)).epsilon(1e-3));
+    else
+      CHECK(std::isinf(result.value(norm)));
+  }
+  const std::vector<double> after = program.read(w);
+  // Both moments are half of what the gradient is, and divided by 1 - 0.5^3.
+  for (std::size_t e = 0; e < after.size(); ++e)
+    CHECK(after[e] == doctest::Approx(before[e] - 0.1 * std::sqrt(0.5 / 0.875)).epsilon(1e-6));
+}
+
 TEST_CASE("a smaller last batch and evaluation share the state") {
   Runtime runtime(0, nullptr, quiet());
   test::Mlp network(8);

@@ -46,6 +46,14 @@ const Semantics adam_semantics{.name = "adam", .task = [](const Node& node, cons
                                  return TaskSpec::of(op, w.dtype());
                                }};
 
+const Semantics loss_scale_semantics{
+    .name = "loss_scale", .task = [](const Node& node, const TileRange& range) {
+      const auto options = node.as<LossScaleOptions>();
+      return TaskSpec::of(
+          LossScale{range.elements(node.inputs[0].axes()), options.growth, options.backoff, options.interval},
+          node.inputs[0].dtype());
+    }};
+
 }  // namespace
 
 void sgd(const Tensor& w, const Tensor& momentum, const Tensor& gradient, const SgdOptions& options) {
@@ -62,6 +70,15 @@ void adam(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& gradi
     throw std::invalid_argument("[adam] the scale of the gradient must be a scalar " +
                                 std::string(name_of(w.dtype())) + ", got " + scale.describe());
   w.graph().emit(adam_semantics, options, {w, m, v, gradient, scale}, {});
+}
+
+void update_loss_scale(const Tensor& scale, const Tensor& good, const Tensor& norm,
+                       const LossScaleOptions& options) {
+  check_update("loss_scale", scale, norm, {good});
+  if (options.growth < 1 || options.backoff <= 0 || options.backoff > 1 || options.interval < 1)
+    throw std::invalid_argument(
+        "[loss_scale] growth must be at least 1, backoff in (0, 1], interval at least 1");
+  scale.graph().emit(loss_scale_semantics, options, {scale, good, norm}, {});
 }
 
 }  // namespace tegula
