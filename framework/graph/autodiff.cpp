@@ -1,6 +1,7 @@
 // Reverse-mode differentiation: walks the nodes backwards and lets each op emit its gradient as further ops.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <stdexcept>
 
 #include "framework/graph/ops.hpp"
@@ -20,7 +21,7 @@ Tensor add_gradients(const Tensor& a, const Tensor& b, const Axes& axes) {
 // Goes back through the nodes from `last` to `first`, given the gradients (by tensor) by their outputs, for as long as a
 // node depends on `wrt`.
 std::vector<Tensor> go_back(Graph& graph, int first, int last, std::map<int, Tensor> gradient,
-                            std::span<const Tensor> wrt) {
+                            std::span<const Tensor> wrt, bool scopes) {
   std::vector<char> depends(graph.tensors().size(), 0);
   for (const Tensor& x : wrt)
     if (x) depends[x.id()] = 1;
@@ -39,6 +40,8 @@ std::vector<Tensor> go_back(Graph& graph, int first, int last, std::map<int, Ten
       flows |= bool(outputs.back());
     }
     if (!flows || !node.semantics->gradient) continue;
+    std::optional<Graph::Scope> scope;
+    if (scopes) scope.emplace(graph, node.scope);
     std::vector<Tensor> inputs = node.semantics->gradient(node, outputs);
     for (std::size_t k = 0; k < inputs.size(); ++k) {
       const Tensor& x = node.inputs[k];
@@ -59,8 +62,9 @@ std::vector<Tensor> gradients(const Tensor& loss, std::span<const Tensor> wrt) {
     throw std::invalid_argument("[gradients] the loss must be a scalar, got " + loss.describe() +
                                 "; take its sum() or mean() first");
   Graph& graph = loss.graph();
-  Graph::Scope scope(graph, "gradient");
-  return go_back(graph, 0, loss.info().producer, {{loss.id(), fill(graph, 1, {}, loss.dtype())}}, wrt);
+  Graph::Scope scope(graph, gradient_scope);
+  const Tensor one = fill(graph, 1, {}, loss.dtype());
+  return go_back(graph, 0, loss.info().producer, {{loss.id(), one}}, wrt, true);
 }
 
 std::vector<Tensor> gradients_of_expansion(const Node& node, std::span<const Tensor> outputs) {
@@ -71,7 +75,7 @@ std::vector<Tensor> gradients_of_expansion(const Node& node, std::span<const Ten
   std::map<int, Tensor> gradient;
   for (std::size_t i = 0; i < expanded.size(); ++i)
     if (outputs[i]) gradient[expanded[i].id()] = broadcast_to(outputs[i], expanded[i].axes());
-  return go_back(graph, first, last, std::move(gradient), node.inputs);
+  return go_back(graph, first, last, std::move(gradient), node.inputs, false);
 }
 
 }  // namespace tegula

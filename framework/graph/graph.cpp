@@ -156,7 +156,8 @@ std::vector<Node> Graph::take_nodes_from(int first) {
 }
 
 Graph::Scope::Scope(Graph& graph, std::string_view name) : graph_(graph), length_(graph.scope_.size()) {
-  graph_.scope_ += std::string(name) + ".";
+  graph_.scope_ += name;
+  if (!name.empty() && !name.ends_with('.')) graph_.scope_ += '.';
 }
 Graph::Scope::~Scope() { graph_.scope_.resize(length_); }
 

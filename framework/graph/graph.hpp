@@ -214,7 +214,7 @@ class Graph {
   std::uint64_t seed() const { return seed_; }
   void seed(std::uint64_t seed) { seed_ = seed; }
 
-  // Names of nodes made while a Scope lives start with its path.
+  // Names of nodes made while a Scope lives start with its path: its name, or several with dots between them.
   class Scope {
    public:
     Scope(Graph& graph, std::string_view name);
@@ -246,6 +246,9 @@ class Graph {
   std::string scope_;
   std::uint64_t seed_ = 0;
 };
+
+// What the scope of a gradient's nodes starts with; the scope of the node that it is the gradient of follows.
+inline constexpr std::string_view gradient_scope = "gradient.";
 
 // d loss / d each of `wrt`, emitted as ops of the graph, so that they can be differentiated again. loss must be a scalar (no
 // axes). A tensor that loss does not depend on gets an empty Tensor. A result may lack axes along which it is

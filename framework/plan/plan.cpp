@@ -28,34 +28,96 @@ Plan& Plan::mesh(std::vector<std::pair<std::string, int>> dimensions) {
       throw std::invalid_argument("[plan] mesh dimension " + name + " has size " + std::to_string(size) +
                                   "; it must be at least 1");
   mesh_ = std::move(dimensions);
-  shards_.clear();
+  for (auto& shards : shards_) shards.clear();
+  stage_dimension_.reset();
   return *this;
 }
 
-Plan& Plan::shard(const Axis& axis, const std::string& dimension) {
-  auto place = std::ranges::find(mesh_, dimension, &std::pair<std::string, int>::first);
+int Plan::dimension(const std::string& name, const std::string& what) const {
+  auto place = std::ranges::find(mesh_, name, &std::pair<std::string, int>::first);
   if (place == mesh_.end()) {
     std::string known;
-    for (const auto& [name, size] : mesh_) known += (known.empty() ? "" : ", ") + name;
-    throw std::invalid_argument("[plan] axis " + axis.name() + " is to be sharded along \"" + dimension +
-                                "\", but the mesh has " +
+    for (const auto& [other, size] : mesh_) known += (known.empty() ? "" : ", ") + other;
+    throw std::invalid_argument("[plan] " + what + " along \"" + name + "\", but the mesh has " +
                                 (known.empty() ? "no dimensions" : "only " + known));
   }
-  if (auto taken = shard_dimension(axis); taken && *taken != place - mesh_.begin())
-    throw std::invalid_argument("[plan] axis " + axis.name() + " is sharded along \"" + mesh_[*taken].first +
-                                "\" already");
-  shards_[axis.id()] = static_cast<int>(place - mesh_.begin());
+  return static_cast<int>(place - mesh_.begin());
+}
+
+Plan& Plan::shard(const Axis& axis, const std::string& dimension, Placed which) {
+  return shard(axis, std::vector{dimension}, which);
+}
+
+Plan& Plan::shard(const Axis& axis, const std::vector<std::string>& dimensions, Placed which) {
+  std::vector<int> along;
+  for (const std::string& name : dimensions) {
+    along.push_back(dimension(name, "axis " + axis.name() + " is to be sharded"));
+    if (std::ranges::count(along, along.back()) > 1)
+      throw std::invalid_argument("[plan] axis " + axis.name() + " is to be sharded along \"" + name +
+                                  "\" twice");
+    if (stage_dimension_ == along.back())
+      throw std::invalid_argument("[plan] axis " + axis.name() + " is to be sharded along \"" + name +
+                                  "\", where the stages lie");
+  }
+  for (bool parameters : {false, true}) {
+    if (which == (parameters ? Placed::activations : Placed::parameters)) continue;
+    auto [place, added] = shards_[parameters].try_emplace(axis.id(), along);
+    if (!added && place->second != along)
+      throw std::invalid_argument("[plan] axis " + axis.name() + " is sharded along \"" +
+                                  mesh_[place->second[0]].first + "\" already");
+  }
   return *this;
 }
 
-Plan& Plan::micro_batches(const Axis& axis) {
+Plan& Plan::micro_batches(const Axis& axis, Schedule schedule) {
   micro_batches_ = axis.id();
+  schedule_ = std::move(schedule);
   return *this;
+}
+
+Plan& Plan::stages(const std::string& name, std::vector<std::pair<std::string, int>> layers) {
+  const int along = dimension(name, "stages are to lie");
+  for (const auto& shards : shards_)
+    for (const auto& [axis, dimensions] : shards)
+      if (std::ranges::find(dimensions, along) != dimensions.end())
+        throw std::invalid_argument("[plan] stages are to lie along \"" + name +
+                                    "\", where an axis is sharded");
+  stages_ = 1;
+  for (const auto& [layer, stage] : layers) {
+    if (stage < 0)
+      throw std::invalid_argument("[plan] layer " + layer + " is on stage " + std::to_string(stage) +
+                                  "; stages count from 0");
+    stages_ = std::max(stages_, stage + 1);
+  }
+  stage_dimension_ = along;
+  layers_ = std::move(layers);
+  return *this;
+}
+
+// The longest path that the scope starts with says it. Gradients are where the layer is.
+std::optional<int> Plan::stage_of(std::string_view scope) const {
+  while (scope.starts_with(gradient_scope)) scope.remove_prefix(gradient_scope.size());
+  std::optional<int> stage;
+  std::size_t longest = 0;
+  for (const auto& [layer, of_layer] : layers_) {
+    if (layer.size() < longest || !scope.starts_with(layer) || scope.size() == layer.size() ||
+        scope[layer.size()] != '.')
+      continue;
+    longest = layer.size();
+    stage = of_layer;
+  }
+  return stage;
 }
 
 Plan& Plan::fuse(bool on) {
   fuse_ = on;
   return *this;
+}
+
+Plan Plan::on_one_rank() const {
+  Plan plan;
+  plan.tiles_ = tiles_, plan.groups_ = groups_, plan.fuse_ = fuse_;
+  return plan;
 }
 
 std::int64_t Plan::tile_size(const Axis& axis) const {
@@ -68,22 +130,39 @@ int Plan::group_size(const Axis& axis, std::int64_t tiles) const {
   return place == groups_.end() ? group_by_default(tiles) : place->second;
 }
 
-std::optional<int> Plan::shard_dimension(const Axis& axis) const {
-  auto place = shards_.find(axis.id());
-  return place == shards_.end() ? std::nullopt : std::optional(place->second);
+const std::vector<int>& Plan::shard_dimensions(const Axis& axis, bool parameters) const {
+  static const std::vector<int> none;
+  auto place = shards_[parameters].find(axis.id());
+  return place == shards_[parameters].end() ? none : place->second;
 }
 
 std::string Plan::describe(Graph& graph) const {
   std::string text = "mesh";
   for (const auto& [name, size] : mesh_) text += " " + name + "=" + std::to_string(size);
   text += mesh_.empty() ? " of one dimension\n" : "\n";
+  auto sharding = [&](const Axis& axis, bool parameters) {
+    std::string names;
+    for (int dimension : shard_dimensions(axis, parameters))
+      names += (names.empty() ? "" : " x ") + mesh_[dimension].first;
+    return names;
+  };
   for (const Axis& axis : graph.axes()) {
     std::int64_t size = std::min(tile_size(axis), axis.extent());
-    if (size == axis.extent() && !shard_dimension(axis)) continue;
+    const std::string activations = sharding(axis, false), parameters = sharding(axis, true);
+    if (size == axis.extent() && activations.empty() && parameters.empty()) continue;
     std::int64_t tiles = (axis.extent() + size - 1) / size;
     text += axis.name() + " " + std::to_string(axis.extent()) + " in tiles of " + std::to_string(size) +
             ", summed in groups of " + std::to_string(group_size(axis, tiles));
-    if (auto dimension = shard_dimension(axis)) text += ", sharded along " + mesh_[*dimension].first;
+    if (!activations.empty()) text += ", sharded along " + activations;
+    if (activations != parameters)
+      text += parameters.empty() ? " (parameters not)" : " (parameters along " + parameters + ")";
+    if (is_micro_batch(axis)) text += ", a micro-batch each: " + schedule_.name;
+    text += "\n";
+  }
+  if (stage_dimension_) {
+    text += "stages along " + mesh_[*stage_dimension_].first;
+    for (const auto& [layer, stage] : layers_)
+      text += (&layer == &layers_[0].first ? ": " : ", ") + layer + " " + std::to_string(stage);
     text += "\n";
   }
   return text;

@@ -7,10 +7,15 @@
 #include <vector>
 
 #include "framework/graph/graph.hpp"
+#include "framework/plan/schedule.hpp"
 
 namespace tegula {
 
 class Runtime;
+
+// Which tensors a placement is for. Parameters are states, what is computed from them alone, and the gradients that
+// update them.
+enum class Placed : std::uint8_t { all, parameters, activations };
 
 // Same tiling (tile sizes and groups), same bits: mesh, shards and the machine do not change results.
 class Plan {
@@ -29,21 +34,35 @@ class Plan {
   Plan& group(const Axis& axis, int tiles);
   // The mesh of ranks, row-major: {{"data", 2}, {"tensor", 2}}. Must multiply to the number of ranks when compiled.
   Plan& mesh(std::vector<std::pair<std::string, int>> dimensions);
-  // Tiles of the axis go to consecutive ranks along the mesh dimension. Throws std::invalid_argument if the mesh has no
-  // such dimension or the axis lies along another. Two axes of one tensor need two dimensions (checked when compiled).
-  Plan& shard(const Axis& axis, const std::string& dimension);
-  // Works off the tiles of the axis one behind the other, as far as tasks depend on them: gradient accumulation, where it is
-  // the batch. Activations of one tile are gone before the next one's come; the sums are in the order they always are.
-  Plan& micro_batches(const Axis& axis);
+  // Tiles of the axis go to consecutive ranks along the mesh dimension, or along the product of several. Throws
+  // std::invalid_argument if the mesh has no such dimension, names one twice, or the axis lies along another already. Two
+  // axes of one tensor need dimensions of their own (checked when compiled).
+  Plan& shard(const Axis& axis, const std::string& dimension, Placed which = Placed::all);
+  Plan& shard(const Axis& axis, const std::vector<std::string>& dimensions, Placed which = Placed::all);
+  // Works off the tiles of the axis, which is the batch, one behind the other or as a schedule says, as far as tasks depend
+  // on them. Without stages: gradient accumulation. The sums are in the order they always are.
+  Plan& micro_batches(const Axis& axis, Schedule schedule = schedules::sequential());
+  // A pipeline along a mesh dimension: the stage of each layer, which is the start of a scope's path, such as "block0" or
+  // "block0.mlp". What has no scope goes with what it is computed from. Throws std::invalid_argument if the mesh has no
+  // such dimension or a stage is negative.
+  Plan& stages(const std::string& dimension, std::vector<std::pair<std::string, int>> layers);
   // Whether bias, activation and activation slopes join the contraction before them (on by default).
   Plan& fuse(bool on);
+
+  // The same tiles and groups without mesh, shards, stages and micro-batches: the same bits.
+  Plan on_one_rank() const;
 
   std::int64_t tile_size(const Axis& axis) const;
   int group_size(const Axis& axis, std::int64_t tiles) const;
   const std::vector<std::pair<std::string, int>>& mesh() const { return mesh_; }
-  std::optional<int> shard_dimension(const Axis& axis) const;  // index into mesh()
+  // Indices into mesh(), outermost first; `parameters`: of tensors that are such.
+  const std::vector<int>& shard_dimensions(const Axis& axis, bool parameters) const;
   bool fuse() const { return fuse_; }
   bool is_micro_batch(const Axis& axis) const { return micro_batches_ == axis.id(); }
+  const Schedule& schedule() const { return schedule_; }
+  std::optional<int> stage_dimension() const { return stage_dimension_; }
+  int stages() const { return stages_; }
+  std::optional<int> stage_of(std::string_view scope) const;
 
   // At most eight groups: enough for eight ranks to sum without waiting for each other, and a rule that knows
   // tiles only.
@@ -54,10 +73,16 @@ class Plan {
  private:
   std::map<int, std::int64_t> tiles_;  // by axis id
   std::map<int, int> groups_;
-  std::map<int, int> shards_;
+  std::map<int, std::vector<int>> shards_[2];  // of activations, of parameters
   std::vector<std::pair<std::string, int>> mesh_;
   bool fuse_ = true;
   int micro_batches_ = -1;  // axis id; -1: none
+  Schedule schedule_ = schedules::sequential();
+  std::optional<int> stage_dimension_;
+  int stages_ = 1;
+  std::vector<std::pair<std::string, int>> layers_;
+
+  int dimension(const std::string& name, const std::string& what) const;
 };
 
 }  // namespace tegula

@@ -48,7 +48,7 @@ double estimate_us(const Listing& listing, int workers) {
       std::size_t operand = 0;
       for (const OperandInfo& info : spec.op->operands) {
         if (info.access == Access::scratch) continue;
-        int buffer = instruction.buffers[operand];
+        int buffer = listing.memory(instruction.buffers[operand]);
         Access mode = spec.op->access(spec.attributes.data(), static_cast<int>(operand++));
         if (buffer < 0) continue;
         after(writer[buffer]);

@@ -6,7 +6,7 @@
 namespace tegula {
 
 Layout::Layout(Graph& graph, const Plan& plan, int ranks, const CompileOptions& options)
-    : plan_(plan), ranks_(ranks), mesh_(plan.mesh()) {
+    : graph_(graph), plan_(plan), ranks_(ranks), mesh_(plan.mesh()) {
   if (mesh_.empty()) mesh_ = {{"data", ranks}};
   strides_.resize(mesh_.size());
   for (const auto& [axis, extent] : options.extents) extents_.emplace_back(axis.id(), extent);
@@ -28,16 +28,22 @@ Layout::Layout(Graph& graph, const Plan& plan, int ranks, const CompileOptions& 
     if (extent(axis) < 1)
       throw std::invalid_argument("[compile] axis " + axis.name() + " has extent " +
                                   std::to_string(extent(axis)) + "; a program needs at least 1");
-  for (int id = 0; id < static_cast<int>(graph.tensors().size()); ++id) {
-    const Tensor tensor = graph.tensor(id);
-    for (const Axis& a : tensor.axes())
-      for (const Axis& b : tensor.axes())
-        if (auto dimension = plan.shard_dimension(a);
-            dimension && a.id() < b.id() && dimension == plan.shard_dimension(b))
+  places_.resize(graph.tensors().size());
+  for (std::size_t id = 0; id < places_.size(); ++id)
+    places_[id].parameter = graph.tensors()[id].kind == TensorInfo::Kind::state;
+  learn(graph.nodes());
+  for (int id = 0; id < static_cast<int>(graph.tensors().size()); ++id) check(graph.tensor(id));
+}
+
+// No two axes of a tensor may want to say which coordinate of a mesh dimension it has.
+void Layout::check(const Tensor& tensor) const {
+  for (const Axis& a : tensor.axes())
+    for (const Axis& b : tensor.axes())
+      for (int dimension : dimensions(tensor, a))
+        if (a.id() < b.id() && std::ranges::count(dimensions(tensor, b), dimension) > 0)
           throw std::invalid_argument("[plan] " + tensor.describe() + " has two axes, " + a.name() + " and " +
-                                      b.name() + ", sharded along \"" + mesh_[*dimension].first +
+                                      b.name() + ", sharded along \"" + mesh_[dimension].first +
                                       "\"; they need mesh dimensions of their own");
-  }
 }
 
 std::int64_t Layout::extent(const Axis& axis) const {
@@ -83,34 +89,88 @@ int Layout::coordinate(int rank, int dimension) const {
   return rank / strides_[dimension] % mesh_[dimension].second;
 }
 
-int Layout::moved(int base, const Axis& axis, std::int64_t tile) const {
-  auto dimension = plan_.shard_dimension(axis);
-  if (!dimension) return base;
-  // Consecutive tiles on one rank, as evenly as they go.
-  auto target = static_cast<int>(tile * mesh_[*dimension].second / tiles(axis));
-  return base + (target - coordinate(base, *dimension)) * strides_[*dimension];
+int Layout::with_coordinate(int rank, int dimension, int coordinate) const {
+  return rank + (coordinate - this->coordinate(rank, dimension)) * strides_[dimension];
 }
 
-int Layout::owner(const Axes& axes, std::int64_t tile) const {
+const std::vector<int>& Layout::dimensions(const Tensor& tensor, const Axis& axis) const {
+  return plan_.shard_dimensions(axis, places_[tensor.id()].parameter);
+}
+
+// Consecutive tiles on one coordinate of the product of the dimensions, as evenly as they go.
+int Layout::sharded(int rank, const std::vector<int>& along, const Axis& axis, std::int64_t tile) const {
+  std::int64_t size = 1;
+  for (int dimension : along) size *= mesh_[dimension].second;
+  std::int64_t target = tile * size / tiles(axis);
+  for (std::size_t i = along.size(); i-- > 0; target /= mesh_[along[i]].second)
+    rank = with_coordinate(rank, along[i], static_cast<int>(target % mesh_[along[i]].second));
+  return rank;
+}
+
+int Layout::moved(int owner, const Tensor& result, const Axis& axis, std::int64_t tile) const {
+  const std::vector<int>& along = plan_.shard_dimensions(axis, /*parameters=*/false);
+  if (is_micro_batch(axis) && plan_.stage_dimension())
+    owner = with_coordinate(owner, *plan_.stage_dimension(),
+                            plan_.schedule().place(pipeline(axis), stage(result), micro_batch(axis, tile)));
+  for (const Axis& kept : result.axes())
+    for (int dimension : dimensions(result, kept))
+      if (std::ranges::count(along, dimension) > 0) return owner;
+  return sharded(owner, along, axis, tile);
+}
+
+int Layout::owner(const Tensor& tensor, std::int64_t tile) const {
   if (ranks_ == 1) return 0;
+  const Axes& axes = tensor.axes();
+  const std::optional<int> stages = plan_.stage_dimension();
   // Deal the tile out along the mesh dimensions that no axis of the tensor is sharded on ...
   std::int64_t turn = tile;
   for (const Axis& axis : axes) turn += axis.id();
   int rank = 0;
-  for (std::size_t d = strides_.size(); d-- > 0;) {
-    bool sharded = std::ranges::any_of(
-        axes, [&](const Axis& axis) { return plan_.shard_dimension(axis) == static_cast<int>(d); });
-    if (sharded || axes.empty()) continue;
+  for (int d = static_cast<int>(strides_.size()); d-- > 0;) {
+    bool taken = stages == d || std::ranges::any_of(axes, [&](const Axis& axis) {
+                   return std::ranges::count(dimensions(tensor, axis), d) > 0;
+                 });
+    if (taken || axes.empty()) continue;
     int size = mesh_[d].second;
     rank += static_cast<int>(turn % size) * strides_[d];
     turn /= size;
   }
-  // ... and go where the sharded ones say.
+  // ... and go where the sharded ones and the stage say.
+  std::optional<int> place;
   for (std::size_t i = axes.size(); i-- > 0;) {
-    rank = moved(rank, axes[i], tile % tiles(axes[i]));
+    const std::int64_t index = tile % tiles(axes[i]);
+    rank = sharded(rank, dimensions(tensor, axes[i]), axes[i], index);
+    if (stages && is_micro_batch(axes[i]))
+      place = plan_.schedule().place(pipeline(axes[i]), stage(tensor), micro_batch(axes[i], index));
     tile /= tiles(axes[i]);
   }
-  return rank;
+  if (!stages) return rank;
+  const Pipeline without{plan_.stages(), mesh_[*stages].second, 1};
+  return with_coordinate(rank, *stages, place ? *place : plan_.schedule().place(without, stage(tensor), 0));
+}
+
+Pipeline Layout::pipeline(const Axis& axis) const {
+  const std::optional<int> stages = plan_.stage_dimension();
+  std::int64_t shares = 1;
+  for (int dimension : plan_.shard_dimensions(axis.original(), false)) shares *= mesh_[dimension].second;
+  return {plan_.stages(), stages ? mesh_[*stages].second : 1,
+          static_cast<int>((tiles(axis) + shares - 1) / shares)};
+}
+
+int Layout::micro_batch(const Axis& axis, std::int64_t tile) const {
+  std::int64_t shares = 1;
+  for (int dimension : plan_.shard_dimensions(axis.original(), false)) shares *= mesh_[dimension].second;
+  const std::int64_t share = tile * shares / tiles(axis), first = (share * tiles(axis) + shares - 1) / shares;
+  return static_cast<int>(tile - first);
+}
+
+double Layout::time(int stage, const Axis& axis, std::int64_t tile, Pass pass) const {
+  return plan_.schedule().time(pipeline(axis), stage, micro_batch(axis, tile), pass);
+}
+
+bool Layout::has_micro_batches(int tensor) const {
+  return std::ranges::any_of(graph_.tensor(tensor).axes(),
+                             [&](const Axis& axis) { return is_micro_batch(axis); });
 }
 
 int Layout::group_size(const Axes& summed) const {
@@ -121,6 +181,44 @@ int Layout::group_size(const Axes& summed) const {
       return plan_.group_size(summed[i].original(), count) * static_cast<int>(tiles(inner));
     }
   return 1;
+}
+
+// Stages of values are those of their node's layer, or of what it reads; of parameters, the first that reads them.
+void Layout::learn(const std::vector<const Node*>& nodes) {
+  const auto place = [&](const Tensor& tensor) -> Place& {
+    if (static_cast<std::size_t>(tensor.id()) >= places_.size()) places_.resize(tensor.id() + 1);
+    return places_[tensor.id()];
+  };
+  const auto is_state = [](const Tensor& tensor) { return tensor.info().kind == TensorInfo::Kind::state; };
+  for (const Node* node : nodes) {
+    int stage = plan_.stage_of(node->scope).value_or(-1);
+    bool parameters = false, others = false;
+    for (bool of_states : {false, true})
+      for (const Tensor& x : node->inputs) {
+        if (!x || is_state(x) != of_states) continue;
+        place(x).parameter |= of_states;
+        (place(x).parameter ? parameters : others) = true;
+        if (!plan_.stage_of(node->scope) && (!of_states || stage < 0))
+          stage = std::max(stage, place(x).stage);
+      }
+    if (node->outputs.empty()) stage = std::max(place(node->inputs[0]).stage, 0);
+    for (const Tensor& y : node->outputs) {
+      if (place(y).stage < 0) place(y).stage = stage;
+      place(y).parameter |= parameters && !others;
+    }
+    for (const Tensor& x : node->inputs) {
+      if (!x) continue;
+      if (is_state(x) && place(x).stage < 0) place(x).stage = stage;
+      if (node->outputs.empty() && !x.axes().empty()) place(x).parameter = true;
+    }
+  }
+  // Constants, which are computed from nothing, go where they are used.
+  for (std::size_t i = nodes.size(); i-- > 0;) {
+    const Node& node = *nodes[i];
+    const int stage = place(node.outputs.empty() ? node.inputs[0] : node.outputs[0]).stage;
+    for (const Tensor& x : node.inputs)
+      if (x && place(x).stage < 0) place(x).stage = stage;
+  }
 }
 
 }  // namespace tegula

@@ -2,6 +2,7 @@
 // number of ranks; Program runs it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -30,6 +31,9 @@ struct Buffer {
   int tile;  // row-major index among the tensor's tiles
   DType dtype;
   TileRegion region;
+  // The buffer whose memory this one takes over: that of the same tensor's tile of an earlier micro-batch, which is gone by
+  // then. So a rank cannot run further ahead than the schedule says. -1: it has its own.
+  int memory = -1;
 
   std::int64_t bytes() const;
 };
@@ -42,13 +46,18 @@ struct Instruction {
   int peer = -1;             // of send and receive
   std::int64_t tag = -1;     // unique to the message within a step, the same on both sides
   int priority = 0;
-  int micro_batch = 0;
+  double time = 0;  // as the plan's schedule has it: the order of a listing
 };
 
 struct Listing {
   std::vector<Node> nodes;
   std::vector<Buffer> buffers;
   std::vector<Instruction> instructions;
+
+  // The buffer whose memory `buffer` has: its own, or an earlier one's. -1 for -1.
+  int memory(int buffer) const {
+    return buffer < 0 || buffers[buffer].memory < 0 ? buffer : buffers[buffer].memory;
+  }
 
   // Per run of this rank.
   std::int64_t tasks = 0;
@@ -75,21 +84,47 @@ class Layout {
   std::int64_t tiles(const Axis& axis) const;
   std::int64_t tiles(const Axes& axes) const;  // product
   TileRegion region(const Axes& axes, std::int64_t tile) const;
-  // Owner of a tile: sharded axes say it for their mesh dimensions; along the others tiles are dealt out in turn, equal
-  // axes alike, so that a parameter, its gradient and its moments meet on one rank.
-  int owner(const Axes& axes, std::int64_t tile) const;
-  // The rank `base` moved, along the mesh dimension that `axis` is sharded on, to where tile `tile` of the axis lives.
-  int moved(int base, const Axis& axis, std::int64_t tile) const;
+  // Owner of a tile: the stage of its tensor and sharded axes say it for their mesh dimensions; along the others tiles are
+  // dealt out in turn, equal axes alike, so that a parameter, its gradient and its moments meet on one rank.
+  int owner(const Tensor& tensor, std::int64_t tile) const;
+  // Where a sum into a tile of `result`, which `owner` has, is begun: beside tile `tile` of the summed axis, if that lies
+  // along mesh dimensions which `result` leaves open.
+  int moved(int owner, const Tensor& result, const Axis& axis, std::int64_t tile) const;
   bool is_micro_batch(const Axis& axis) const { return plan_.is_micro_batch(axis.original()); }
+
+  // Takes note of nodes, in their order: which stage their tensors belong to, and which are parameters.
+  template <class Nodes>
+  void learn(const Nodes& nodes) {
+    std::vector<const Node*> all;
+    for (const Node& node : nodes) all.push_back(&node);
+    learn(all);
+  }
+  int stage(const Tensor& tensor) const { return std::max(places_[tensor.id()].stage, 0); }
+  // When the stage works on a tile of the micro-batches' axis.
+  double time(int stage, const Axis& axis, std::int64_t tile, Pass pass) const;
+  bool has_micro_batches(int tensor) const;
   int group_size(const Axes& summed) const;  // in tuples of tiles of the summed axes, row-major
 
  private:
+  struct Place {
+    int stage = -1;  // not known
+    bool parameter = false;
+  };
   int coordinate(int rank, int dimension) const;
+  int with_coordinate(int rank, int dimension, int coordinate) const;
+  const std::vector<int>& dimensions(const Tensor& tensor, const Axis& axis) const;
+  int sharded(int rank, const std::vector<int>& along, const Axis& axis, std::int64_t tile) const;
+  Pipeline pipeline(const Axis& axis) const;
+  int micro_batch(const Axis& axis, std::int64_t tile) const;  // its number within its rank's share
+  void learn(const std::vector<const Node*>& nodes);
+  void check(const Tensor& tensor) const;
+  Graph& graph_;
   const Plan& plan_;
   int ranks_;
   std::vector<std::pair<int, std::int64_t>> extents_;
   std::vector<std::pair<std::string, int>> mesh_;  // one dimension where the plan has none
   std::vector<int> strides_;                       // of the mesh dimensions, in ranks
+  std::vector<Place> places_;                      // by tensor
 };
 
 // Replaces contraction + bias + activation, and contraction + activation slope, by one node, where the sum over

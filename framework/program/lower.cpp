@@ -71,6 +71,22 @@ std::vector<Node> expand(Graph& graph, std::vector<Node> nodes, const Layout& la
   return result;
 }
 
+// Of each node. Gradients by inputs are those that the gradients of another stage are computed from.
+std::vector<Pass> passes(const std::vector<Node>& nodes, const Layout& layout) {
+  std::vector<Pass> result(nodes.size(), Pass::forward);
+  std::set<int> waited_for;  // tensors
+  for (std::size_t i = nodes.size(); i-- > 0;) {
+    const Node& node = nodes[i];
+    if (!node.scope.starts_with(gradient_scope) || node.outputs.empty()) continue;
+    const bool waited =
+        std::ranges::any_of(node.outputs, [&](const Tensor& y) { return waited_for.contains(y.id()); });
+    result[i] = waited ? Pass::input_gradient : Pass::weight_gradient;
+    for (const Tensor& x : node.inputs)
+      if (x && (waited || layout.stage(x) != layout.stage(node.outputs[0]))) waited_for.insert(x.id());
+  }
+  return result;
+}
+
 // One tuple of tiles of a node's axes.
 class Tuple final : public TileRange {
  public:
@@ -85,9 +101,10 @@ class Tuple final : public TileRange {
   }
   void set_chain(bool first, bool last) { first_ = first, last_ = last; }
 
-  int micro_batch() const {
+  // Of a pass of a stage on the micro-batch that the tiles are of; 0 where they are of none.
+  double time(int stage, Pass pass) const {
     auto place = std::ranges::find_if(axes_, [&](const Axis& axis) { return layout_.is_micro_batch(axis); });
-    return place == axes_.end() ? 0 : static_cast<int>(index_[place - axes_.begin()]);
+    return place == axes_.end() ? 0 : layout_.time(stage, *place, index_[place - axes_.begin()], pass);
   }
 
   std::int64_t tile(const Axis& axis) const { return index_[std::ranges::find(axes_, axis) - axes_.begin()]; }
@@ -113,8 +130,8 @@ class Tuple final : public TileRange {
 
 class Lowering {
  public:
-  Lowering(const Layout& layout, int rank, Listing& listing)
-      : layout_(layout), rank_(rank), listing_(listing) {}
+  Lowering(const Layout& layout, std::vector<Pass> passes, int rank, Listing& listing)
+      : layout_(layout), passes_(std::move(passes)), rank_(rank), listing_(listing) {}
 
   void node(int index);
   void output(const Tensor& tensor);
@@ -128,16 +145,16 @@ class Lowering {
     std::int64_t tile;
     int home;
     std::set<int> delivered;
-    int buffer = -1;                      // on this rank
-    int written_with = 0, read_with = 0;  // latest micro-batches
+    int buffer = -1;                     // on this rank
+    double written_at = 0, read_at = 0;  // latest times
   };
 
   Value& value(const Tensor& tensor, std::int64_t tile);
   int add_buffer(const Value& value, Buffer::Kind kind);
   void read(Value& value, int rank);
   void write(Value& value, int rank);
-  void emit(int node, int micro_batch, TaskSpec spec, std::span<Value* const> operands);
-  int micro_batch(int own, std::span<Value* const> read, std::span<Value* const> written);
+  void emit(int node, double time, TaskSpec spec, std::span<Value* const> operands);
+  double time(double own, std::span<Value* const> read, std::span<Value* const> written);
   void combine(int node, Combine how, Value& left, Value& right, Value& into);
   void update(int index, Tuple& tuple);
   void one_task(int index, Tuple& tuple, int rank, std::span<Value* const> written);
@@ -145,6 +162,7 @@ class Lowering {
   void drop_after_last_use();
 
   const Layout& layout_;
+  std::vector<Pass> passes_;  // by node
   int rank_;
   Listing& listing_;
   std::map<std::pair<int, std::int64_t>, Value> values_;
@@ -153,7 +171,7 @@ class Lowering {
 
 Lowering::Value& Lowering::value(const Tensor& tensor, std::int64_t tile) {
   auto [place, added] = values_.try_emplace({tensor.id(), tile});
-  if (added) place->second = {&tensor.info(), tensor.id(), tile, layout_.owner(tensor.axes(), tile), {}};
+  if (added) place->second = {&tensor.info(), tensor.id(), tile, layout_.owner(tensor, tile), {}};
   return place->second;
 }
 
@@ -183,14 +201,14 @@ void Lowering::read(Value& value, int rank) {
                                      .buffers = {value.buffer},
                                      .peer = rank,
                                      .tag = tag,
-                                     .micro_batch = value.written_with});
+                                     .time = value.written_at});
   } else if (rank_ == rank) {
     value.buffer = add_buffer(value, Buffer::Kind::replica);
     listing_.instructions.push_back({.kind = Instruction::Kind::receive,
                                      .buffers = {value.buffer},
                                      .peer = value.home,
                                      .tag = tag,
-                                     .micro_batch = value.written_with});
+                                     .time = value.written_at});
   }
 }
 
@@ -206,19 +224,19 @@ void Lowering::write(Value& value, int rank) {
 }
 
 // Of a task: its own, or the latest of those that it has to come after. Remembers it for those behind it.
-int Lowering::micro_batch(int own, std::span<Value* const> read, std::span<Value* const> written) {
+double Lowering::time(double own, std::span<Value* const> read, std::span<Value* const> written) {
   for (const Value* x : read)
-    if (x) own = std::max(own, x->written_with);
-  for (const Value* y : written) own = std::max({own, y->written_with, y->read_with});
+    if (x) own = std::max(own, x->written_at);
+  for (const Value* y : written) own = std::max({own, y->written_at, y->read_at});
   for (Value* x : read)
-    if (x) x->read_with = std::max(x->read_with, own);
-  for (Value* y : written) y->written_with = own;
+    if (x) x->read_at = std::max(x->read_at, own);
+  for (Value* y : written) y->written_at = own;
   return own;
 }
 
-void Lowering::emit(int index, int micro_batch, TaskSpec spec, std::span<Value* const> operands) {
+void Lowering::emit(int index, double time, TaskSpec spec, std::span<Value* const> operands) {
   Instruction task{.kind = Instruction::Kind::task, .node = index, .spec = std::move(spec)};
-  task.micro_batch = micro_batch;
+  task.time = time;
   for (Value* operand : operands) task.buffers.push_back(operand ? operand->buffer : -1);
   listing_.instructions.push_back(std::move(task));
 }
@@ -235,23 +253,23 @@ void Lowering::one_task(int index, Tuple& tuple, int rank, std::span<Value* cons
     operands.push_back(used ? &value(x, tuple.tile_of(node.axes(i))) : nullptr);
     if (used) read(*operands.back(), rank);
   }
-  const int with = micro_batch(tuple.micro_batch(), operands, written);
+  const double when = time(tuple.time(layout_.stage(node.outputs[0]), passes_[index]), operands, written);
   for (Value* y : written) {
     write(*y, rank);
     operands.push_back(y);
   }
-  if (rank == rank_) emit(index, with, std::move(spec), operands);
+  if (rank == rank_) emit(index, when, std::move(spec), operands);
 }
 
 // left += right, in that order, where less has to travel.
 void Lowering::combine(int index, Combine how, Value& left, Value& right, Value& into) {
-  int owner = layout_.owner(into.info->axes, into.tile);
+  int owner = layout_.owner(listing_.nodes[index].outputs[0], into.tile);
   Value &kept = right.home == owner && left.home != owner ? right : left,
         &read_one = &kept == &left ? right : left;
   int rank = kept.home;
   read(read_one, rank);
   Value *const from[] = {&read_one}, *const to[] = {&kept};
-  const int with = micro_batch(0, from, to);
+  const double when = time(0, from, to);
   if (rank == rank_) {
     Buffer& buffer = listing_.buffers[kept.buffer];
     Reduce reduce{};
@@ -266,11 +284,11 @@ void Lowering::combine(int index, Combine how, Value& left, Value& right, Value&
                                      .node = index,
                                      .spec = TaskSpec::of(reduce, buffer.dtype),
                                      .buffers = {read_one.buffer, kept.buffer},
-                                     .micro_batch = with});
+                                     .time = when});
   }
   into.home = kept.home;
   into.buffer = kept.buffer;
-  into.written_with = with;
+  into.written_at = when;
   into.delivered.clear();
 }
 
@@ -283,14 +301,14 @@ void Lowering::update(int index, Tuple& tuple) {
     const Tensor& x = node.inputs[i];
     operands.push_back(x ? &value(x, tuple.tile_of(x.axes())) : nullptr);
     if (!x || spec.op->operands[i].access != Access::read_write) continue;
-    if (owner < 0) owner = layout_.owner(x.axes(), operands.back()->tile);
+    if (owner < 0) owner = layout_.owner(x, operands.back()->tile);
     changed.push_back(operands.back());
   }
   for (Value* operand : operands)
     if (operand) read(*operand, owner);
-  const int with = micro_batch(0, operands, changed);
+  const double when = time(0, operands, changed);
   for (Value* state : changed) write(*state, owner);
-  if (owner == rank_) emit(index, with, std::move(spec), operands);
+  if (owner == rank_) emit(index, when, std::move(spec), operands);
 }
 
 void Lowering::node(int index) {
@@ -330,9 +348,9 @@ void Lowering::node(int index) {
       if (links.empty()) links.push_back(begin);  // nothing contributes, but the output has to be written
       any = true;
       tuple.set(written.size(), summed.size(), begin);
-      int rank = layout_.owner(node.outputs[0].axes(), tile);
+      int rank = layout_.owner(node.outputs[0], tile);
       for (const Axis& axis : summed)
-        if (!node.semantics->chain) rank = layout_.moved(rank, axis, tuple.tile(axis));
+        if (!node.semantics->chain) rank = layout_.moved(rank, node.outputs[0], axis, tuple.tile(axis));
       if (group < chain) outputs = {&partial.emplace_back(value(node.outputs[0], tile))};
       for (std::int64_t i : links) {
         tuple.set(written.size(), summed.size(), i);
@@ -362,7 +380,7 @@ void Lowering::output(const Tensor& tensor) {
     read(v, 0);
     if (rank_ == 0)
       listing_.instructions.push_back(
-          {.kind = Instruction::Kind::fetch, .buffers = {v.buffer}, .micro_batch = v.written_with});
+          {.kind = Instruction::Kind::fetch, .buffers = {v.buffer}, .time = v.written_at});
   }
 }
 
@@ -370,8 +388,8 @@ void Lowering::finish(const std::vector<Tensor>& outputs) {
   std::set<int> brought;
   for (const Tensor& tensor : outputs)
     if (brought.insert(tensor.id()).second) output(tensor);
-  // Earlier micro-batches first; the order within each stays. The same on all ranks, and nothing comes before what it needs.
-  std::ranges::stable_sort(listing_.instructions, {}, &Instruction::micro_batch);
+  // As the schedule says; what it does not tell apart stays as it is. Nothing comes before what it needs.
+  std::ranges::stable_sort(listing_.instructions, {}, &Instruction::time);
   prioritize();
   drop_after_last_use();
 }
@@ -380,7 +398,10 @@ void Lowering::finish(const std::vector<Tensor>& outputs) {
 // first, as another rank waits for it.
 void Lowering::prioritize() {
   constexpr double unit = 1e5, waited_for = 1e6;
-  constexpr double micro_batch_step = 1 << 22;  // beyond the paths of a step
+  constexpr double ahead = 1 << 22;  // beyond the paths of a step
+  int turn = 0;                      // of the times that there are
+  for (std::size_t i = 1; i < listing_.instructions.size(); ++i)
+    turn += listing_.instructions[i].time > listing_.instructions[i - 1].time;
   // By buffer: from the tasks that read its present contents.
   std::vector<double> path(listing_.buffers.size(), 0);
   for (std::size_t i = listing_.instructions.size(); i-- > 0;) {
@@ -401,10 +422,10 @@ void Lowering::prioritize() {
     } else if (instruction.kind == Instruction::Kind::fill) {
       longest = path[instruction.buffers[0]] + 1;
     }
-    // Earlier micro-batches first: none of a later one's matters before.
+    // What the schedule has earlier comes first: nothing later matters before.
     constexpr double least = std::numeric_limits<int>::min();
-    instruction.priority =
-        static_cast<int>(std::max(longest - instruction.micro_batch * micro_batch_step, least));
+    instruction.priority = static_cast<int>(std::max(longest - turn * ahead, least));
+    if (i > 0) turn -= instruction.time > listing_.instructions[i - 1].time;
     for (int buffer : instruction.buffers)
       if (buffer >= 0) path[buffer] = std::max(path[buffer], longest);
   }
@@ -420,6 +441,9 @@ void Lowering::drop_after_last_use() {
   std::vector<Instruction> with_drops;
   std::vector<char> live(listing_.buffers.size(), 0);
   std::int64_t current = 0;
+  // Buffers with memory that others may take over, the one that is free the longest first.
+  std::map<std::pair<int, std::vector<std::int64_t>>, std::deque<int>> free;
+  auto key = [&](int b) { return std::pair(listing_.buffers[b].tensor, listing_.buffers[b].region.extent); };
   for (std::size_t i = 0; i < listing_.instructions.size(); ++i) {
     Instruction& instruction = listing_.instructions[i];
     std::vector<int> used = instruction.buffers;
@@ -427,6 +451,10 @@ void Lowering::drop_after_last_use() {
       if (b < 0 || live[b] || listing_.buffers[b].kind == Buffer::Kind::state) continue;
       live[b] = 1;
       current += listing_.buffers[b].bytes();
+      if (auto place = free.find(key(b)); place != free.end() && !place->second.empty()) {
+        listing_.buffers[b].memory = place->second.front();
+        place->second.pop_front();
+      }
     }
     listing_.peak_bytes = std::max(listing_.peak_bytes, current);
     if (instruction.kind == Instruction::Kind::task) {
@@ -443,6 +471,9 @@ void Lowering::drop_after_last_use() {
       live[b] = 0;
       current -= listing_.buffers[b].bytes();
       with_drops.push_back({.kind = Instruction::Kind::drop, .buffers = {b}});
+      const Buffer& buffer = listing_.buffers[b];
+      if (layout_.has_micro_batches(buffer.tensor))
+        free[key(b)].push_back(buffer.memory < 0 ? b : buffer.memory);
     }
   }
   listing_.instructions = std::move(with_drops);
@@ -455,8 +486,9 @@ Listing lower(Graph& graph, const Plan& plan, int rank, int ranks, const Compile
   Listing listing;
   listing.nodes = expand(graph, live_nodes(graph, options), layout);
   if (plan.fuse()) fuse_epilogues(listing.nodes, layout, options.outputs);
+  layout.learn(listing.nodes);  // what expansions have added
 
-  Lowering lowering(layout, rank, listing);
+  Lowering lowering(layout, passes(listing.nodes, layout), rank, listing);
   for (int i = 0; i < static_cast<int>(listing.nodes.size()); ++i) lowering.node(i);
   lowering.finish(options.outputs);
 
@@ -464,7 +496,7 @@ Listing lower(Graph& graph, const Plan& plan, int rank, int ranks, const Compile
     Tensor tensor = graph.tensor(id);
     if (tensor.info().kind != TensorInfo::Kind::state) continue;
     for (std::int64_t tile = 0; tile < layout.tiles(tensor.axes()); ++tile) {
-      if (layout.owner(tensor.axes(), tile) != rank) continue;
+      if (layout.owner(tensor, tile) != rank) continue;
       Buffer buffer{Buffer::Kind::state, id, static_cast<int>(tile), tensor.dtype(),
                     layout.region(tensor.axes(), tile)};
       listing.state_bytes += buffer.bytes();

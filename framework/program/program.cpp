@@ -74,7 +74,7 @@ struct Program::State {
   std::shared_ptr<Store> store;
   CompileOptions options;
   Listing listing;
-  std::vector<Tile> tiles;            // by buffer; empty where the store has it
+  std::vector<Tile> tiles;            // by buffer; empty where the store or another buffer has it
   std::vector<const Tile*> operands;  // by buffer
   std::map<int, Filler> fillers;      // by input
   // Programs on one state may be in flight together: each has tags of its own, or their messages could be mistaken for
@@ -133,13 +133,13 @@ void Program::State::prepare() {
   Runtime& runtime = *store->runtime;
   first_tag = tags_per_program * store->programs++;
   for (const Buffer& buffer : listing.buffers) {
-    bool kept = buffer.kind == Buffer::Kind::state;
-    tiles.push_back(kept ? Tile() : Tile(runtime, buffer.region.extent, buffer.dtype));
+    const bool elsewhere = buffer.kind == Buffer::Kind::state || buffer.memory >= 0;
+    tiles.push_back(elsewhere ? Tile() : Tile(runtime, buffer.region.extent, buffer.dtype));
   }
   for (std::size_t i = 0; i < tiles.size(); ++i) {
     const Buffer& buffer = listing.buffers[i];
     operands.push_back(buffer.kind == Buffer::Kind::state ? &store->tiles.at({buffer.tensor, buffer.tile})
-                                                          : &tiles[i]);
+                                                          : &tiles[listing.memory(static_cast<int>(i))]);
   }
   if (runtime.rank() == 0) {
     Layout layout = store->layout(options);

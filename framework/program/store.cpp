@@ -47,7 +47,7 @@ Store::Store(Graph& g, const Plan& p, Runtime& r) : graph(&g), plan(p), runtime(
     Tensor tensor = g.tensor(id);
     if (tensor.info().kind != TensorInfo::Kind::state) continue;
     for (std::int64_t i = 0; i < all.tiles(tensor.axes()); ++i) {
-      if (all.owner(tensor.axes(), i) != r.rank()) continue;
+      if (all.owner(tensor, i) != r.rank()) continue;
       TileRegion region = all.region(tensor.axes(), i);
       Tile& tile = tiles.emplace(std::pair(id, i), Tile(r, region.extent, tensor.dtype())).first->second;
       initialize(tile, tensor, all.extents(tensor.axes()), region);
@@ -63,7 +63,7 @@ std::vector<double> Store::read(const Tensor& state) const {
   std::vector<std::int64_t> extents = all.extents(state.axes());
   std::vector<double> values(runtime->rank() == 0 ? product(extents) : 0);
   for (std::int64_t i = 0; i < all.tiles(state.axes()); ++i) {
-    int owner = all.owner(state.axes(), i);
+    int owner = all.owner(state, i);
     if (owner != 0 && owner == runtime->rank())
       submit::send(*runtime, tiles.at({state.id(), i}), 0, transfer_tag(state, i));
     if (runtime->rank() != 0) continue;

@@ -1,6 +1,7 @@
 #include "tests/graph/execution.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -34,7 +35,9 @@ class Execution::Rank {
         listing_(listing),
         rank_(rank),
         contents_(listing.buffers.size()),
-        dropped_(contents_.size()) {
+        dropped_(contents_.size()),
+        owner_(contents_.size()) {
+    std::iota(owner_.begin(), owner_.end(), 0);
     // Values are known by the node that makes them: lowering makes new tensors each time where it expands an op.
     for (std::size_t i = 0; i < listing.nodes.size(); ++i)
       for (const Tensor& y : listing.nodes[i].outputs) maker_.emplace(y.id(), mix(i, maker_.size()));
@@ -88,12 +91,17 @@ class Execution::Rank {
   }
 
   Hash read(int buffer) const {
-    require(contents_[buffer].has_value(), "a buffer is read that nothing has written");
-    return *contents_[buffer];
+    const int memory = listing_.memory(buffer);
+    require(contents_[memory].has_value() && owner_[memory] == buffer,
+            "a buffer is read that nothing has written");
+    return *contents_[memory];
   }
   void write(int buffer, Hash contents) {
     require(!dropped_[buffer], "a dropped buffer is written");
-    contents_[buffer] = contents;
+    const int memory = listing_.memory(buffer);
+    require(owner_[memory] == buffer || dropped_[owner_[memory]], "memory is taken over before it is free");
+    owner_[memory] = buffer;
+    contents_[memory] = contents;
   }
 
   bool perform(const Instruction& instruction) {
@@ -101,9 +109,9 @@ class Execution::Rank {
     const std::vector<int>& buffers = instruction.buffers;
     switch (instruction.kind) {
       case task:
-        require(instruction.node >= node_ || instruction.micro_batch > micro_batch_,
+        require(instruction.node >= node_ || instruction.time > time_,
                 "tasks are not in the order of the nodes");
-        micro_batch_ = instruction.micro_batch;
+        time_ = instruction.time;
         node_ = instruction.node;
         run(instruction);
         break;
@@ -135,7 +143,7 @@ class Execution::Rank {
         require(listing_.buffers[buffers[0]].kind != Buffer::Kind::state, "state is dropped");
         require(!dropped_[buffers[0]] && last_use_[buffers[0]] < next_, "a buffer is dropped too early");
         dropped_[buffers[0]] = true;
-        contents_[buffers[0]].reset();
+        contents_[listing_.memory(buffers[0])].reset();
         break;
     }
     return true;
@@ -172,10 +180,11 @@ class Execution::Rank {
   std::map<int, Hash> maker_;                  // by tensor
   std::vector<std::optional<Hash>> contents_;  // by buffer
   std::vector<char> dropped_;
+  std::vector<int> owner_;  // buffer, by memory: each its own to begin with
   std::vector<int> last_use_;
   std::set<std::int64_t> received_;
   int next_ = 0, node_ = 0;
-  int micro_batch_ = 0;
+  double time_ = 0;
 };
 
 Execution::Execution(const std::vector<Listing>& listings) {

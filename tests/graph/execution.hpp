@@ -18,10 +18,10 @@ using Hash = std::uint64_t;
 class Execution {
  public:
   // One listing per rank. Throws std::logic_error where a listing breaks a rule:
-  //  - what is read was written, and is dropped once, after its last use; state stays;
+  //  - what is read was written, and is dropped once, after its last use; state stays; memory is taken over when it is free;
   //  - a send and a receive of the same tag, bytes and region meet, and no tag is used twice;
   //  - ranks that work their listings off in order do not wait for each other for ever;
-  //  - tasks come in the order of the nodes, within a micro-batch, and each tile of state lives on one rank.
+  //  - tasks come in the order of the nodes, where the schedule gives them one time, and each tile of state lives on one rank.
   explicit Execution(const std::vector<Listing>& ranks);
 
   const std::map<std::pair<int, int>, Hash>& state() const { return state_; }  // by tensor and tile

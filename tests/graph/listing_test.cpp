@@ -2,7 +2,9 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <set>
 
 #include "framework/graph/ops.hpp"
 #include "layers/layers.hpp"
@@ -97,6 +99,111 @@ TEST_CASE("micro-batches one behind the other compute the same, of which less li
     }
 }
 
+TEST_CASE("pipelines of every schedule compute the same as one rank") {
+  Network n;
+  Plan tiling;
+  tiling.tile(n.batch, 2).tile(n.pixel, 4).tile(n.hidden1, 3).tile(n.hidden2, 2);
+  const Execution alone(n.lower_all(tiling, 1));
+  for (const std::string& name : schedules::names())
+    for (int data : {1, 2})
+      for (int places = 1; places <= 4; ++places)
+        for (int stages : {places, 2 * places}) {
+          std::vector<std::pair<std::string, int>> layers;
+          const char* const in_order[] = {"linear1", "linear2", "linear3", "loss"};
+          for (int i = 0; i < 4; ++i) layers.emplace_back(in_order[i], i * stages / 4);
+          Plan plan = tiling;
+          plan.mesh({{"data", data}, {"stage", places}})
+              .shard(n.batch, "data")
+              .stages("stage", layers)
+              .micro_batches(n.batch, schedules::find(name));
+          CAPTURE(name);
+          CAPTURE(plan.describe(n.g));
+          const std::vector<Listing> listings = n.lower_all(plan, data * places);
+          const Execution execution(listings);
+          CHECK(execution.outputs() == alone.outputs());
+          CHECK(execution.state() == alone.state());
+          CHECK(execution.tasks() == alone.tasks());
+        }
+}
+
+TEST_CASE("a pipeline sends activations on and their gradients back, nothing else") {
+  Network n;
+  const std::vector<std::pair<std::string, int>> layers{
+      {"linear1", 0}, {"linear2", 1}, {"linear3", 2}, {"loss", 2}};
+  for (const std::string& name : schedules::names()) {
+    if (name == "chimera") continue;  // its second pipeline has the weights sent
+    const Plan plan = Plan()
+                          .tile(n.batch, 2)
+                          .mesh({{"stage", 3}})
+                          .stages("stage", layers)
+                          .micro_batches(n.batch, schedules::find(name));
+    const std::vector<Listing> listings = n.lower_all(plan, 3);
+    const std::int64_t first = n.batch.extent() * n.hidden1.extent() * 4,
+                       second = n.batch.extent() * n.hidden2.extent() * 4;
+    const std::int64_t results = 4 + n.logits.elements() * 4;  // outputs are wanted on rank 0
+    CHECK(listings[0].sent_bytes == first);
+    CHECK(listings[1].sent_bytes == second + first);
+    CHECK(listings[2].sent_bytes == second + results);
+    CHECK(listings[0].received_bytes == first + results);
+  }
+}
+
+TEST_CASE("live micro-batches of a stage are those of the literature") {
+  Graph g;
+  constexpr int stages = 4, micro_batches = 9;
+  Axis batch = g.axis("batch", 2 * micro_batches), width = g.axis("width", 3);
+  Tensor x = g.input("x", f32, {batch, width});
+  layers::Parameters parameters;
+  std::vector<std::pair<std::string, int>> layers;
+  for (int s = 0; s < stages; ++s) {
+    const std::string name = "layer" + std::to_string(s);
+    Graph::Scope scope(g, name);
+    parameters.push_back(g.state(name, f32, {width}));
+    x = tanh(x * parameters.back());
+    layers.emplace_back(name, s);
+  }
+  layers::sgd(g, mean(x), parameters);
+  // Of how many micro-batches a stage keeps activations at once, in the order of its listing.
+  auto live = [&](const Schedule& schedule, int rank) {
+    const Plan plan = Plan()
+                          .tile(batch, 2)
+                          .mesh({{"stage", stages}})
+                          .stages("stage", layers)
+                          .micro_batches(batch, schedule);
+    const Listing listing = lower(g, plan, rank, stages, {});
+    std::map<int, int> kept;  // buffers, by tile
+    std::set<int> begun;
+    std::size_t most = 0;
+    for (const Instruction& instruction : listing.instructions) {
+      const auto forward = [&](int b) {
+        const Node* node = instruction.node < 0 ? nullptr : &listing.nodes[instruction.node];
+        return node != nullptr && !node->scope.starts_with(gradient_scope) && node->outputs.size() == 1 &&
+               listing.buffers[b].tensor == node->outputs[0].id() && node->outputs[0].has(batch);
+      };
+      for (int b : instruction.buffers)
+        if (b >= 0 && forward(b) && begun.insert(b).second) ++kept[listing.buffers[b].tile];
+      most = std::max(most, kept.size());
+      if (instruction.kind == Instruction::Kind::drop && begun.contains(instruction.buffers[0]))
+        if (const int tile = listing.buffers[instruction.buffers[0]].tile; --kept[tile] == 0)
+          kept.erase(tile);
+    }
+    // And no more than that can be: each tensor has memory for so many.
+    std::map<int, std::set<int>> memories;
+    for (int b : begun) memories[listing.buffers[b].tensor].insert(listing.memory(b));
+    for (const auto& [tensor, of_tensor] : memories) CHECK(of_tensor.size() <= most);
+    return static_cast<int>(most);
+  };
+  for (int s = 0; s < stages; ++s) {
+    CAPTURE(s);
+    CHECK(live(schedules::sequential(), s) == 1);
+    CHECK(live(schedules::gpipe(), s) == micro_batches);
+    CHECK(live(schedules::one_forward_one_backward(), s) == stages - s);
+    CHECK(live(schedules::zero_bubble_h1(), s) <= stages);
+    CHECK(live(schedules::zero_bubble_h2(), s) <= 2 * stages - 1);
+    CHECK(live(schedules::chimera(), s) <= stages + 1);
+  }
+}
+
 TEST_CASE("an update waits for all micro-batches that read what it overwrites") {
   Graph g;
   Axis batch = g.axis("batch", 6), i = g.axis("i", 3);
@@ -131,6 +238,87 @@ TEST_CASE("data parallelism moves every parameter out once and every gradient ba
     }
     // Weights, two moments of each: cut and dealt out, none of them twice.
     CHECK(total(listings, &Listing::state_bytes) == 3 * parameters * 4);
+  }
+}
+
+TEST_CASE("tensor parallelism in 1, 2, 2.5 and 3 dimensions moves what the literature says") {
+  // y = tanh(x) w1, z = y w2, whose axes are cut evenly.
+  Graph g;
+  Axis batch = g.axis("batch", 24), embed = g.axis("embed", 36), hidden = g.axis("hidden", 12),
+       out = g.axis("out", 72);
+  Tensor x = g.input("x", f32, {batch, embed}), w1 = g.state("w1", f32, {hidden, embed}),
+         w2 = g.state("w2", f32, {out, hidden});
+  Tensor a = tanh(x), y = contract(a, w1, {batch, hidden}), z = contract(y, w2, {batch, out});
+  Tensor loss = mean(tanh(z));
+  layers::sgd(g, loss, {w1, w2});
+  std::map<int, std::int64_t> sent;  // bytes, by tensor, going forward
+  auto run = [&](const Plan& plan, int ranks) {
+    std::vector<Listing> listings;
+    sent.clear();
+    for (int rank = 0; rank < ranks; ++rank) {
+      listings.push_back(lower(g, plan, rank, ranks, {.outputs = {loss}}));
+      const Listing forward = lower(g, plan, rank, ranks, {.outputs = {loss}, .updates = false});
+      for (const Instruction& instruction : forward.instructions)
+        if (instruction.kind == Instruction::Kind::send)
+          sent[forward.buffers[instruction.buffers[0]].tensor] +=
+              forward.buffers[instruction.buffers[0]].bytes();
+    }
+    const Execution execution(listings), alone({lower(g, plan.on_one_rank(), 0, 1, {.outputs = {loss}})});
+    CHECK(execution.outputs() == alone.outputs());
+    CHECK(execution.state() == alone.state());
+    CHECK(execution.tasks() == alone.tasks());
+  };
+  const std::int64_t size_a = a.elements() * 4, size_y = y.elements() * 4, size_z = z.elements() * 4,
+                     size_w1 = w1.elements() * 4, size_w2 = w2.elements() * 4;
+
+  for (int p : {2, 3, 4}) {
+    // Columns, then rows (Shoeybi et al. 2019): x goes to all, sums of z come from all, nothing moves between.
+    run(Plan().tile(hidden, 12 / p).group(hidden, 1).mesh({{"tensor", p}}).shard(hidden, "tensor"), p);
+    CHECK(sent[a.id()] == (p - 1) * size_a);
+    CHECK(sent[z.id()] == (p - 1) * size_z);
+    CHECK(sent[y.id()] == 0);
+    CHECK(sent[w1.id()] + sent[w2.id()] == 0);
+  }
+  for (int q : {2, 3}) {
+    // SUMMA (van de Geijn and Watts 1997; Xu et al. 2021): tiles of both factors go along rows and columns of the mesh, each
+    // to q - 1 others, results stay.
+    auto cut = [&](int rows) {
+      Plan plan;
+      plan.tile(batch, 24 / rows);
+      for (const Axis& axis : {embed, hidden, out}) plan.tile(axis, axis.extent() / q).group(axis, 1);
+      return plan;
+    };
+    auto square = [&](Plan plan, const std::vector<std::string>& rows) {
+      plan.shard(batch, rows);
+      for (const Axis& axis : {embed, hidden, out}) plan.shard(axis, "column", Placed::activations);
+      return plan.shard(embed, "row", Placed::parameters).shard(hidden, "column", Placed::parameters);
+    };
+    // Of w2, hidden lies along the columns already, out along the rows.
+    run(square(cut(q).mesh({{"row", q}, {"column", q}}), {"row"}).shard(out, "row", Placed::parameters),
+        q * q);
+    CHECK(sent[a.id()] == (q - 1) * size_a);
+    CHECK(sent[w1.id()] == (q - 1) * size_w1);
+    CHECK(sent[z.id()] == 0);
+    // 2.5-D (Solomonik and Demmel 2011; Wang et al. 2022, Tesseract): d such squares with a part of the batch each. Weights are
+    // owned once and reach the others.
+    const int d = 2;
+    run(square(cut(q * d).mesh({{"depth", d}, {"row", q}, {"column", q}}), {"depth", "row"})
+            .shard(out, "row", Placed::parameters),
+        q * q * d);
+    CHECK(sent[a.id()] == (q - 1) * size_a);
+    CHECK(sent[w1.id()] == (d * q - 1) * size_w1);
+    CHECK(sent[z.id()] == 0);
+    // 3-D (Agarwal et al. 1995; Bian et al. 2021): every factor and every sum goes to or comes from q - 1 others.
+    run(cut(q)
+            .mesh({{"x", q}, {"y", q}, {"z", q}})
+            .shard(batch, "x")
+            .shard(hidden, "y")
+            .shard(embed, "z")
+            .shard(out, "z"),
+        q * q * q);
+    CHECK(sent[a.id()] == (q - 1) * size_a);
+    CHECK(sent[w1.id()] == (q - 1) * size_w1);
+    CHECK(sent[w2.id()] == (q - 1) * size_w2);
   }
 }
 

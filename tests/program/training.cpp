@@ -3,6 +3,7 @@
 // predict against those that StarPU counted.
 //
 //     training WORKERS SCHEDULER [bad-label]
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -86,6 +87,14 @@ int main(int argc, char** argv) {
     train("mlp, dealt out", mlp, plan, runtime);
     train("mlp, batch sharded", mlp, Plan(plan).shard(mlp.batch, "ranks"), runtime);
     train("mlp, hidden1 sharded", mlp, Plan(plan).shard(mlp.axis("hidden1"), "ranks"), runtime);
+    // One stage per rank; with one rank all are there.
+    const int last = runtime.size() - 1;
+    plan.mesh({{"stage", runtime.size()}})
+        .stages(
+            "stage",
+            {{"linear1", 0}, {"linear2", std::min(1, last)}, {"linear3", std::min(2, last)}, {"loss", last}});
+    for (const std::string& name : schedules::names())
+      train("mlp, " + name, mlp, Plan(plan).micro_batches(mlp.batch, schedules::find(name)), runtime);
 
     test::Mlp whole(12);
     layers::sgd(whole.graph, whole.loss, whole.parameters);
