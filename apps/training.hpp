@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "framework/io/plan_file.hpp"
 #include "framework/io/run_folder.hpp"
 #include "kernels/blas.hpp"
 
@@ -27,11 +28,13 @@ namespace tegula::apps {
 // Where a program runs and in which pieces.
 struct PlacementOptions {
   std::int64_t workers = -1;
-  std::string scheduler;
+  std::string scheduler, plan_file;
   io::NamedNumbers tile, mesh;
   bool print_plan = false;
 
   void add_to(io::Options& options) {
+    options.add("plan", &plan_file, "TOML file with tiles, mesh, shards, stages and schedule: docs/plans.md")
+        ->type_name("FILE");
     options.add("tile", &tile,
                 "tile size of an axis, such as batch=64; other axes stay whole (default: chosen for speed)");
     options.add("mesh", &mesh, "extent of a mesh dimension; data=N shards the batch");
@@ -44,11 +47,14 @@ struct PlacementOptions {
     return {.cpu_workers = static_cast<int>(workers), .scheduler = scheduler, .check_finite = true};
   }
 
-  // Cuts and places the graph as --tile and --mesh say. Without --tile, by Plan::automatic; with it, axes that are not
+  // Cuts and places the graph as --plan, --tile and --mesh say. Without --plan and --tile, by Plan::automatic; with --tile, axes that are not
   // named stay whole, so that the same flags give the same bits on any number of ranks and workers.
   Plan plan(Graph& graph, const Runtime& runtime, const Axis& batch_axis) const {
     Plan plan;
-    if (tile.empty())
+    if (!plan_file.empty()) {
+      if (!mesh.empty()) throw std::invalid_argument("--mesh stands in the file that --plan gives");
+      plan = io::read_plan(plan_file, graph);
+    } else if (tile.empty())
       plan = Plan::automatic(graph, runtime);
     else
       plan.mesh({{"data", runtime.size()}}).shard(batch_axis, "data");

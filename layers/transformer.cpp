@@ -181,8 +181,7 @@ Tensor Transformer::feed_forward(const Block& block, const Tensor& x, double dro
 
 Tensor Transformer::operator()(const Tensor& tokens, bool training) const {
   graph_.join(tokens.axes().at(1), sequence_, "transformer");
-  Tensor x = embedding(tokens, tokens_);
-  return through(positions_ ? x + positions_ : x, training ? options_.dropout : 0, {});
+  return through(embed(tokens, positions_), training ? options_.dropout : 0, {});
 }
 
 Tensor Transformer::decode(const Tensor& token, const Tensor& place) {
@@ -193,8 +192,13 @@ Tensor Transformer::decode(const Tensor& token, const Tensor& place) {
     caches.push_back({graph_.state(name + ".key", options_.dtype, axes, Initializer::fill(0)),
                       graph_.state(name + ".value", options_.dtype, axes, Initializer::fill(0))});
   }
-  Tensor x = embedding(token, tokens_);
-  return through(positions_ ? x + embedding(place, positions_) : x, 0, caches);
+  return through(embed(token, positions_ ? embedding(place, positions_) : Tensor()), 0, caches);
+}
+
+Tensor Transformer::embed(const Tensor& tokens, const Tensor& positions) const {
+  Graph::Scope scope(graph_, "embedding");
+  const Tensor x = embedding(tokens, tokens_);
+  return positions ? x + positions : x;
 }
 
 Tensor Transformer::through(Tensor x, double drop, const std::vector<Cache>& caches) const {

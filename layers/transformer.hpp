@@ -61,6 +61,7 @@ class Transformer {
   Affine norm(const std::string& name);
   Tensor add(Tensor tensor, const std::string& name, std::vector<std::int64_t> shape,
              std::int64_t column = 0);
+  Tensor embed(const Tensor& tokens, const Tensor& positions) const;
   Tensor through(Tensor x, double drop, const std::vector<Cache>& caches) const;  // from embeddings to logits
   Tensor apply_affine(const Affine& layer, const Tensor& x, const Axes& out) const;
   Tensor apply_norm(const Affine& layer, const Tensor& x) const;

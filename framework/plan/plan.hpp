@@ -1,6 +1,7 @@
 // Plan: everything about where and in which pieces a graph runs, and nothing about what it computes.
 #pragma once
 
+#include <initializer_list>
 #include <map>
 #include <string>
 #include <utility>
@@ -39,6 +40,10 @@ class Plan {
   // axes of one tensor need dimensions of their own (checked when compiled).
   Plan& shard(const Axis& axis, const std::string& dimension, Placed which = Placed::all);
   Plan& shard(const Axis& axis, const std::vector<std::string>& dimensions, Placed which = Placed::all);
+  Plan& shard(const Axis& axis, std::initializer_list<std::string> dimensions, Placed which = Placed::all) {
+    return shard(axis, std::vector(dimensions),
+                 which);  // else {"a", "b"} could be one string's begin and end
+  }
   // Works off the tiles of the axis, which is the batch, one behind the other or as a schedule says, as far as tasks depend
   // on them. Without stages: gradient accumulation. The sums are in the order they always are.
   Plan& micro_batches(const Axis& axis, Schedule schedule = schedules::sequential());
@@ -62,6 +67,7 @@ class Plan {
   const Schedule& schedule() const { return schedule_; }
   std::optional<int> stage_dimension() const { return stage_dimension_; }
   int stages() const { return stages_; }
+  const std::vector<std::pair<std::string, int>>& layers() const { return layers_; }
   std::optional<int> stage_of(std::string_view scope) const;
 
   // At most eight groups: enough for eight ranks to sum without waiting for each other, and a rule that knows

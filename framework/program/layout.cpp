@@ -5,6 +5,21 @@
 
 namespace tegula {
 
+namespace {
+
+std::string known_layers(const Graph& graph) {
+  std::vector<std::string> layers;
+  for (const Node& node : graph.nodes())
+    if (std::string layer = node.scope.substr(0, node.scope.find('.'));
+        !layer.empty() && !node.scope.starts_with(gradient_scope) && std::ranges::count(layers, layer) == 0)
+      layers.push_back(std::move(layer));
+  std::string text;
+  for (const std::string& layer : layers) text += (text.empty() ? "; there are " : ", ") + layer;
+  return text;
+}
+
+}  // namespace
+
 Layout::Layout(Graph& graph, const Plan& plan, int ranks, const CompileOptions& options)
     : graph_(graph), plan_(plan), ranks_(ranks), mesh_(plan.mesh()) {
   if (mesh_.empty()) mesh_ = {{"data", ranks}};
@@ -32,6 +47,11 @@ Layout::Layout(Graph& graph, const Plan& plan, int ranks, const CompileOptions& 
   for (std::size_t id = 0; id < places_.size(); ++id)
     places_[id].parameter = graph.tensors()[id].kind == TensorInfo::Kind::state;
   learn(graph.nodes());
+  for (const auto& [layer, stage] : plan.layers())
+    if (std::ranges::none_of(graph.nodes(),
+                             [&](const Node& node) { return node.scope.starts_with(layer + "."); }))
+      throw std::invalid_argument("[plan] layer " + layer + " is to be on stage " + std::to_string(stage) +
+                                  ", but the graph has no scope of that name" + known_layers(graph));
   for (int id = 0; id < static_cast<int>(graph.tensors().size()); ++id) check(graph.tensor(id));
 }
 
@@ -212,12 +232,16 @@ void Layout::learn(const std::vector<const Node*>& nodes) {
       if (node->outputs.empty() && !x.axes().empty()) place(x).parameter = true;
     }
   }
-  // Constants, which are computed from nothing, go where they are used.
+  // Constants, which are computed from nothing, go where they are used; parts of a parameter's gradient where it is.
   for (std::size_t i = nodes.size(); i-- > 0;) {
     const Node& node = *nodes[i];
     const int stage = place(node.outputs.empty() ? node.inputs[0] : node.outputs[0]).stage;
-    for (const Tensor& x : node.inputs)
-      if (x && place(x).stage < 0) place(x).stage = stage;
+    for (const Tensor& x : node.inputs) {
+      if (!x) continue;
+      if (place(x).stage < 0) place(x).stage = stage;
+      if (!node.outputs.empty() && !x.axes().empty() && x.axes() == node.outputs[0].axes())
+        place(x).parameter |= place(node.outputs[0]).parameter;
+    }
   }
 }
 

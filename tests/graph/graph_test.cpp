@@ -271,6 +271,22 @@ TEST_CASE("plans that do not fit are refused") {
   CHECK(message([&] {
           lower(g, {}, 0, 1, {.outputs = {y}, .extents = {{n, 0}}});
         }) == "[compile] axis n has extent 0; a program needs at least 1");
+  CHECK(message([&] {
+          Graph layered;
+          Tensor a = layered.input("a", f32, {layered.axis("n", 2)});
+          {
+            Graph::Scope scope(layered, "first");
+            a = tanh(a);
+          }
+          {
+            Graph::Scope scope(layered, "second.part");
+            a = tanh(a);
+          }
+          Plan plan;
+          lower(layered, plan.mesh({{"stage", 1}}).stages("stage", {{"third", 0}}), 0, 1, {.outputs = {a}});
+        }) ==
+        "[plan] layer third is to be on stage 0, but the graph has no scope of that name; there are first, "
+        "second");
   // A tile beyond the extent is one tile.
   CHECK(lower_one(g, {y}, Plan().tile(n, 100)).tasks == 1);
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <random>
 #include <set>
 
 #include "framework/graph/ops.hpp"
@@ -124,6 +125,53 @@ TEST_CASE("pipelines of every schedule compute the same as one rank") {
           CHECK(execution.state() == alone.state());
           CHECK(execution.tasks() == alone.tasks());
         }
+}
+
+TEST_CASE("random plans compute the same as one rank, or are refused") {
+  Network n;
+  std::mt19937 random(1);
+  auto up_to = [&](int most) { return static_cast<int>(random() % (most + 1)); };
+  int computed = 0, refused = 0;
+  for (int i = 0; i < 200; ++i) {
+    Plan plan;
+    int ranks = 1;
+    try {
+      std::vector<std::pair<std::string, int>> mesh;
+      for (const char* name : {"a", "b", "c"})
+        if (const int size = 1 + up_to(2); ranks * size <= 12) mesh.emplace_back(name, size), ranks *= size;
+      plan.mesh(mesh);
+      if (up_to(1) == 0) {
+        std::vector<std::pair<std::string, int>> layers;
+        for (const char* layer : {"linear1", "linear2", "linear3", "loss"})
+          if (up_to(4) > 0) layers.emplace_back(layer, up_to(3));
+        plan.stages("a", layers);
+      }
+      for (const Axis& axis : n.g.axes()) {
+        if (up_to(2) > 0)
+          plan.tile(axis, 1 + up_to(static_cast<int>(axis.extent()))).group(axis, 1 + up_to(3));
+        for (const Placed which : {Placed::parameters, Placed::activations})
+          if (up_to(3) == 0) {
+            std::vector<std::string> along{mesh[up_to(static_cast<int>(mesh.size()) - 1)].first};
+            if (up_to(3) == 0) along.push_back(mesh[up_to(static_cast<int>(mesh.size()) - 1)].first);
+            plan.shard(axis, along, which);
+          }
+      }
+      const std::vector<std::string> names = schedules::names();
+      if (up_to(1) == 0)
+        plan.micro_batches(n.batch, schedules::find(names[up_to(static_cast<int>(names.size()) - 1)]));
+      CAPTURE(plan.describe(n.g));
+      const Execution execution(n.lower_all(plan, ranks)), alone(n.lower_all(plan.on_one_rank(), 1));
+      CHECK(execution.outputs() == alone.outputs());
+      CHECK(execution.state() == alone.state());
+      CHECK(execution.tasks() == alone.tasks());
+      ++computed;
+    } catch (const std::invalid_argument& error) {
+      CHECK(std::string(error.what()).starts_with("[plan] "));
+      ++refused;
+    }
+  }
+  CHECK(computed >= 50);
+  CHECK(refused >= 50);
 }
 
 TEST_CASE("a pipeline sends activations on and their gradients back, nothing else") {

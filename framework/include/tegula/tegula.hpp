@@ -8,7 +8,7 @@
 #include "framework/io/options.hpp"
 #include "framework/io/progress.hpp"
 #include "framework/io/safetensors.hpp"
-#include "framework/plan/plan.hpp"
+#include "framework/plan/plans.hpp"
 #include "framework/program/program.hpp"
 #include "framework/runtime/runtime.hpp"
 #include "framework/tile/submit.hpp"

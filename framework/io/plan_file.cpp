@@ -1,0 +1,172 @@
+#include "framework/io/plan_file.hpp"
+
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <climits>
+#include <stdexcept>
+
+#include "framework/io/file.hpp"
+#include "framework/plan/plans.hpp"
+
+namespace tegula::io {
+
+namespace {
+
+class PlanFile {
+ public:
+  PlanFile(const std::string& name, Graph& graph) : name_(name), graph_(graph) {}
+
+  Plan read(const toml::table& all) {
+    // The mesh before what lies along it.
+    if (const toml::node* mesh = all.get("mesh")) at(*mesh, [&] { plan_.mesh(mesh_of(*mesh)); });
+    if (const toml::node* tiles = all.get("tile"))
+      each(*tiles,
+           [&](const std::string& key, const toml::node& value) { plan_.tile(axis(key), integer(value)); });
+    for (const auto& [key, node] : all) {
+      const std::string what(key.str());
+      at(node, [&] {
+        if (what == "group")
+          each(node, [&](const std::string& name, const toml::node& value) {
+            plan_.group(axis(name), static_cast<int>(integer(value)));
+          });
+        else if (what == "shard")
+          shard(node, Placed::all);
+        else if (what == "shard-parameters")
+          shard(node, Placed::parameters);
+        else if (what == "shard-activations")
+          shard(node, Placed::activations);
+        else if (what == "stages")
+          stages(node);
+        else if (what == "micro-batches")
+          micro_batches(all, node);
+        else if (what == "fuse")
+          plan_.fuse(value<bool>(node, "true or false"));
+        else if (what != "mesh" && what != "tile" && what != "schedule")
+          throw std::runtime_error(
+              fmt::format("unknown key '{}'; known are mesh, tile, group, shard, shard-parameters, "
+                          "shard-activations, stages, micro-batches, schedule and fuse",
+                          what));
+        if (what == "schedule" && !all.contains("micro-batches"))
+          throw std::runtime_error("a schedule orders micro-batches: add micro-batches = \"batch\"");
+      });
+    }
+    return plan_;
+  }
+
+ private:
+  // What f throws, with the line of the node before it.
+  template <class F>
+  void at(const toml::node& node, F f) const {
+    try {
+      f();
+    } catch (const std::exception& error) {
+      const std::string text = error.what();
+      throw std::runtime_error(text.starts_with(name_ + ":")
+                                   ? text
+                                   : fmt::format("{}:{}: {}", name_, node.source().begin.line, text));
+    }
+  }
+
+  // In the order of the file.
+  template <class F>
+  void each(const toml::node& node, F f) const {
+    at(node, [&] {
+      if (!node.is_table()) throw std::runtime_error("expects a table");
+    });
+    std::vector<std::pair<std::string, const toml::node*>> entries;
+    for (const auto& [key, value] : *node.as_table()) entries.emplace_back(key.str(), &value);
+    std::ranges::sort(entries, [](const auto& a, const auto& b) {
+      return a.second->source().begin < b.second->source().begin;
+    });
+    for (const auto& [key, value] : entries) at(*value, [&] { f(key, *value); });
+  }
+
+  template <class T>
+  static T value(const toml::node& node, const char* kind) {
+    if (const auto found = node.value_exact<T>()) return *found;
+    throw std::runtime_error(fmt::format("expects {}", kind));
+  }
+  static std::int64_t integer(const toml::node& node) {
+    const auto number = value<std::int64_t>(node, "an integer");
+    if (number < INT_MIN || number > INT_MAX)
+      throw std::runtime_error(fmt::format("{} is out of range", number));
+    return number;
+  }
+
+  Axis axis(const std::string& name) const {
+    if (auto found = graph_.find_axis(name)) return *found;
+    std::string known;
+    for (const Axis& axis : graph_.axes()) known += (known.empty() ? "" : ", ") + axis.name();
+    throw std::runtime_error(fmt::format("there is no axis '{}'; the axes are {}", name, known));
+  }
+
+  std::vector<std::pair<std::string, int>> mesh_of(const toml::node& node) const {
+    std::vector<std::pair<std::string, int>> mesh;
+    each(node, [&](const std::string& key, const toml::node& value) {
+      mesh.emplace_back(key, static_cast<int>(integer(value)));
+    });
+    return mesh;
+  }
+
+  void shard(const toml::node& node, Placed which) {
+    each(node, [&](const std::string& key, const toml::node& value) {
+      std::vector<std::string> dimensions;
+      if (const toml::array* list = value.as_array())
+        for (const toml::node& name : *list)
+          dimensions.push_back(PlanFile::value<std::string>(name, "names of mesh dimensions"));
+      else
+        dimensions.push_back(PlanFile::value<std::string>(value, "a mesh dimension or a list of them"));
+      plan_.shard(axis(key), dimensions, which);
+    });
+  }
+
+  // {along = "stage", even = 4} or {along = "stage", layers = {block0 = 0, block1 = 1}}
+  void stages(const toml::node& node) {
+    std::string along = "stage";
+    std::vector<std::pair<std::string, int>> layers;
+    each(node, [&](const std::string& key, const toml::node& value) {
+      if (key == "along")
+        along = PlanFile::value<std::string>(value, "a mesh dimension");
+      else if (key == "even")
+        layers = plans::even_stages(graph_, static_cast<int>(integer(value)));
+      else if (key == "layers")
+        each(value, [&](const std::string& layer, const toml::node& stage) {
+          layers.emplace_back(layer, static_cast<int>(integer(stage)));
+        });
+      else
+        throw std::runtime_error(fmt::format("unknown key '{}'; known are along, even and layers", key));
+    });
+    if (layers.empty()) throw std::runtime_error("stages need layers = {...} or even = N");
+    plan_.stages(along, layers);
+  }
+
+  void micro_batches(const toml::table& all, const toml::node& node) {
+    Schedule schedule = schedules::sequential();
+    if (const toml::node* name = all.get("schedule"))
+      at(*name, [&] { schedule = schedules::find(value<std::string>(*name, "the name of a schedule")); });
+    plan_.micro_batches(axis(value<std::string>(node, "the name of an axis")), std::move(schedule));
+  }
+
+  const std::string& name_;
+  Graph& graph_;
+  Plan plan_;
+};
+
+}  // namespace
+
+Plan parse_plan(const std::string& text, const std::string& name, Graph& graph) {
+  try {
+    return PlanFile(name, graph).read(toml::parse(text));
+  } catch (const toml::parse_error& error) {
+    throw std::runtime_error(
+        fmt::format("{}:{}: not valid TOML: {}", name, error.source().begin.line, error.description()));
+  }
+}
+
+Plan read_plan(const std::filesystem::path& file, Graph& graph) {
+  return parse_plan(read_text(file), file.string(), graph);
+}
+
+}  // namespace tegula::io

@@ -1,0 +1,120 @@
+// Plans from TOML files: what they say, and what is wrong with them.
+#include "framework/io/plan_file.hpp"
+
+#include <doctest/doctest.h>
+
+#include <stdexcept>
+
+#include "framework/graph/ops.hpp"
+#include "framework/plan/plans.hpp"
+#include "layers/layers.hpp"
+
+using namespace tegula;
+
+namespace {
+
+struct Network {
+  Graph g;
+  Axis batch = g.axis("batch", 12), pixel = g.axis("pixel", 6), label = g.axis("label", 5);
+  layers::Mlp model{g, pixel, {8, 4}, label};
+  Tensor loss =
+      layers::cross_entropy(model(g.input("image", f32, {batch, pixel})), g.input("target", i32, {batch}));
+
+  Plan read(const std::string& text) { return io::parse_plan(text, "plan.toml", g); }
+  std::string error(const std::string& text) {
+    try {
+      read(text);
+    } catch (const std::runtime_error& error) {
+      return error.what();
+    }
+    return "(no error)";
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a plan file says what the calls say") {
+  Network n;
+  const Axis hidden1 = *n.g.find_axis("hidden1");
+  const Plan read = n.read(R"(
+schedule = "1f1b"
+micro-batches = "batch"
+fuse = false
+mesh = {stage = 2, data = 3, tensor = 2, row = 1}
+[tile]
+batch = 2
+hidden1 = 4
+[group]
+batch = 3
+[shard]
+batch = ["data", "row"]
+[shard-parameters]
+hidden1 = "tensor"
+[shard-activations]
+label = "tensor"
+[stages]
+along = "stage"
+layers = {linear1 = 0, linear2 = 1, "linear3" = 1, loss = 1})");
+  Plan made;
+  made.mesh({{"stage", 2}, {"data", 3}, {"tensor", 2}, {"row", 1}}).fuse(false);
+  made.tile(n.batch, 2).tile(hidden1, 4).group(n.batch, 3);
+  made.shard(n.batch, {"data", "row"}).shard(hidden1, "tensor", Placed::parameters);
+  made.shard(n.label, "tensor", Placed::activations);
+  made.stages("stage", {{"linear1", 0}, {"linear2", 1}, {"linear3", 1}, {"loss", 1}});
+  made.micro_batches(n.batch, schedules::one_forward_one_backward());
+  CHECK(read.describe(n.g) == made.describe(n.g));
+  CHECK(read.fuse() == made.fuse());
+  CHECK(read.schedule().name == "1f1b");
+  CHECK(read.shard_dimensions(n.batch, true) == std::vector{1, 3});
+  CHECK(read.shard_dimensions(hidden1, false).empty());
+  CHECK(read.shard_dimensions(n.label, true).empty());
+  CHECK(read.stage_of("gradient.linear2.x.") == 1);
+  CHECK(n.read("").describe(n.g) == Plan().describe(n.g));
+}
+
+TEST_CASE("what is wrong with a plan file is said with its line") {
+  Network n;
+  auto starts = [&](const std::string& text, const std::string& expected) {
+    CAPTURE(text);
+    const std::string error = n.error(text);
+    CAPTURE(error);
+    CHECK(error.starts_with(expected));
+  };
+  starts("mesh = ", "plan.toml:1: not valid TOML: ");
+  starts("\nfsuse = true", "plan.toml:2: unknown key 'fsuse'; known are mesh, tile, ");
+  starts("fuse = 1", "plan.toml:1: expects true or false");
+  starts("mesh = 4", "plan.toml:1: expects a table");
+  starts("[mesh]\ndata = 2.0", "plan.toml:2: expects an integer");
+  starts("[mesh]\ndata = 0", "plan.toml:1: [plan] mesh dimension data has size 0");
+  starts("[tile]\nbatch = 3\npixels = 3",
+         "plan.toml:3: there is no axis 'pixels'; the axes are batch, pixel, label, ");
+  starts("[tile]\nbatch = -1", "plan.toml:2: [plan] the tile size of axis batch is -1");
+  starts("[tile]\nbatch = 99999999999", "plan.toml:2: 99999999999 is out of range");
+  starts("[shard]\nbatch = \"data\"",
+         "plan.toml:2: [plan] axis batch is to be sharded along \"data\", but the mesh has no dim");
+  starts("mesh = {a = 2}\nshard.batch = [\"a\", \"a\"]",
+         "plan.toml:2: [plan] axis batch is to be sharded along \"a\" twice");
+  starts("mesh = {a = 2, b = 2}\nshard.batch = \"a\"\nshard-parameters.batch = \"b\"",
+         "plan.toml:3: [plan] axis batch is sharded along \"a\" already");
+  starts("mesh = {a = 2}\nshard.batch = [1]", "plan.toml:2: expects names of mesh dimensions");
+  starts("schedule = \"1f1b\"", "plan.toml:1: a schedule orders micro-batches");
+  starts("micro-batches = \"batch\"\nschedule = \"2f2b\"",
+         "plan.toml:2: [schedule] there is none called \"2f2b\", only sequential, gpipe, 1f1b");
+  starts("[stages]\neven = 2",
+         "plan.toml:1: [plan] stages are to lie along \"stage\", but the mesh has no dimensions");
+  starts("mesh = {stage = 2}\n[stages]\neven = 0", "plan.toml:3: [plan] the number of stages is 0");
+  starts("mesh = {stage = 2}\n[stages]\nlayers = {linear1 = -1}",
+         "plan.toml:2: [plan] layer linear1 is on stage -1");
+  starts("mesh = {stage = 2}\n[stages]\n", "plan.toml:2: stages need layers");
+  starts("mesh = {stage = 2}\nshard.batch = \"stage\"\nstages.even = 2",
+         "plan.toml:3: [plan] stages are to lie along \"stage\", where an axis is sharded");
+}
+
+TEST_CASE("layers are divided by their work, and no stage is left out") {
+  Network n;
+  using Stages = std::vector<std::pair<std::string, int>>;
+  CHECK(plans::even_stages(n.g, 1) == Stages{{"linear1", 0}, {"linear2", 0}, {"linear3", 0}, {"loss", 0}});
+  CHECK(plans::even_stages(n.g, 2) == Stages{{"linear1", 0}, {"linear2", 1}, {"linear3", 1}, {"loss", 1}});
+  CHECK(plans::even_stages(n.g, 4) == Stages{{"linear1", 0}, {"linear2", 1}, {"linear3", 2}, {"loss", 3}});
+  CHECK(plans::even_stages(n.g, 9).back().second == 3);
+}
