@@ -23,6 +23,7 @@ Axis Axis::original() const {
   return twin_of < 0 ? *this : Axis(graph_, twin_of);
 }
 
+int Tensor::stream() const { return info().repeats < 0 ? id_ : info().repeats; }
 const TensorInfo& Tensor::info() const { return graph_->tensors_[id_]; }
 const std::string& Tensor::name() const { return info().name; }
 DType Tensor::dtype() const { return info().dtype; }
@@ -146,6 +147,18 @@ std::vector<Tensor> Graph::emit(const Semantics& semantics, std::any attributes,
                         .producer = producer}));
   }
   nodes_.push_back({&semantics, std::move(attributes), std::move(inputs), made, scope_, std::move(renamed)});
+  return made;
+}
+
+Node Graph::repeat(const Node& node, std::vector<Tensor> inputs) {
+  Node made = node;
+  made.inputs = std::move(inputs);
+  made.scope = std::string(gradient_scope) + node.scope;
+  for (Tensor& y : made.outputs) {
+    TensorInfo info = y.info();
+    info.repeats = y.stream();
+    y = add(std::move(info));
+  }
   return made;
 }
 

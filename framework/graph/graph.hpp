@@ -54,6 +54,7 @@ class Tensor {
   std::int64_t elements() const;  // product of the extents
   std::string describe() const;   // "image (batch 256, pixel 784) f32", for messages
   int id() const { return id_; }
+  int stream() const;  // of random numbers: the id, or that of the tensor that this one repeats
   Graph& graph() const { return *graph_; }
   const TensorInfo& info() const;
   friend bool operator==(const Tensor&, const Tensor&) = default;
@@ -88,6 +89,7 @@ struct TensorInfo {
   Kind kind = Kind::value;
   Initializer initializer;  // of state
   int producer = -1;        // node, of a value
+  int repeats = -1;         // the tensor that this is computed like, once more
 };
 
 // An op applied to tensors. Inputs and outputs stand in the order of the kernel's operands; an absent optional operand is
@@ -201,6 +203,8 @@ class Graph {
   };
   std::vector<Tensor> emit(const Semantics& semantics, std::any attributes, std::vector<Tensor> inputs,
                            std::vector<OutputSpec> outputs, std::vector<Axes> renamed = {});
+  // The node once more, on other inputs, with outputs of its own; belongs to the gradient. Not among nodes().
+  Node repeat(const Node& node, std::vector<Tensor> inputs);
   // Removes the nodes from `first` on and returns them: compile() places expansions where they belong.
   std::vector<Node> take_nodes_from(int first);
 

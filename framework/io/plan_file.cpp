@@ -41,12 +41,14 @@ class PlanFile {
           stages(node);
         else if (what == "micro-batches")
           micro_batches(all, node);
+        else if (what == "recompute")
+          plan_.recompute(strings(node, "scopes"));
         else if (what == "fuse")
           plan_.fuse(value<bool>(node, "true or false"));
         else if (what != "mesh" && what != "tile" && what != "schedule")
           throw std::runtime_error(
               fmt::format("unknown key '{}'; known are mesh, tile, group, shard, shard-parameters, "
-                          "shard-activations, stages, micro-batches, schedule and fuse",
+                          "shard-activations, stages, micro-batches, schedule, recompute and fuse",
                           what));
         if (what == "schedule" && !all.contains("micro-batches"))
           throw std::runtime_error("a schedule orders micro-batches: add micro-batches = \"batch\"");
@@ -112,14 +114,17 @@ class PlanFile {
 
   void shard(const toml::node& node, Placed which) {
     each(node, [&](const std::string& key, const toml::node& value) {
-      std::vector<std::string> dimensions;
-      if (const toml::array* list = value.as_array())
-        for (const toml::node& name : *list)
-          dimensions.push_back(PlanFile::value<std::string>(name, "names of mesh dimensions"));
-      else
-        dimensions.push_back(PlanFile::value<std::string>(value, "a mesh dimension or a list of them"));
-      plan_.shard(axis(key), dimensions, which);
+      plan_.shard(axis(key), strings(value, "mesh dimensions"), which);
     });
+  }
+
+  // One or a list.
+  static std::vector<std::string> strings(const toml::node& node, const char* what) {
+    const std::string kind = fmt::format("the names of {}: a string or a list of them", what);
+    if (!node.is_array()) return {value<std::string>(node, kind.c_str())};
+    std::vector<std::string> all;
+    for (const toml::node& name : *node.as_array()) all.push_back(value<std::string>(name, kind.c_str()));
+    return all;
   }
 
   // {along = "stage", even = 4} or {along = "stage", layers = {block0 = 0, block1 = 1}}

@@ -1,5 +1,7 @@
 #include "framework/plan/plan.hpp"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <stdexcept>
 
@@ -109,6 +111,25 @@ std::optional<int> Plan::stage_of(std::string_view scope) const {
   return stage;
 }
 
+Plan& Plan::recompute(std::vector<std::string> scopes) {
+  recomputed_ = std::move(scopes);
+  return *this;
+}
+
+std::optional<std::string> Plan::recomputed(std::string_view scope) const {
+  for (const std::string& pattern : recomputed_) {
+    if (pattern.empty()) return "";
+    // As many parts of the path as the pattern has.
+    std::size_t end = 0;
+    for (auto parts = std::ranges::count(pattern, '.') + 1; parts > 0 && end != scope.npos; --parts)
+      end = scope.find('.', end == 0 ? 0 : end + 1);
+    if (end == scope.npos) continue;
+    const std::string path(scope.substr(0, end));
+    if (fnmatch(pattern.c_str(), path.c_str(), 0) == 0) return path;
+  }
+  return {};
+}
+
 Plan& Plan::fuse(bool on) {
   fuse_ = on;
   return *this;
@@ -165,7 +186,10 @@ std::string Plan::describe(Graph& graph) const {
       text += (&layer == &layers_[0].first ? ": " : ", ") + layer + " " + std::to_string(stage);
     text += "\n";
   }
-  return text;
+  for (const std::string& scope : recomputed_)
+    text += (&scope == &recomputed_[0] ? "recomputed for gradients: " : ", ") +
+            (scope.empty() ? "everything" : scope);
+  return recomputed_.empty() ? text : text + "\n";
 }
 
 }  // namespace tegula

@@ -51,6 +51,10 @@ class Plan {
   // "block0.mlp". What has no scope goes with what it is computed from. Throws std::invalid_argument if the mesh has no
   // such dimension or a stage is negative.
   Plan& stages(const std::string& dimension, std::vector<std::pair<std::string, int>> layers);
+  // Computes what these scopes make once more when gradients need it, instead of keeping it: what enters a scope and what leaves
+  // it is kept. Each path may have wildcards, "block*" or "block*.attention", and is a unit of its own for every scope that it
+  // matches; "" is all of the graph. The bits stay.
+  Plan& recompute(std::vector<std::string> scopes);
   // Whether bias, activation and activation slopes join the contraction before them (on by default).
   Plan& fuse(bool on);
 
@@ -64,6 +68,8 @@ class Plan {
   const std::vector<int>& shard_dimensions(const Axis& axis, bool parameters) const;
   bool fuse() const { return fuse_; }
   bool is_micro_batch(const Axis& axis) const { return micro_batches_ == axis.id(); }
+  // The scope that is recomputed as a unit with others of this path; empty optional: kept.
+  std::optional<std::string> recomputed(std::string_view scope) const;
   const Schedule& schedule() const { return schedule_; }
   std::optional<int> stage_dimension() const { return stage_dimension_; }
   int stages() const { return stages_; }
@@ -87,6 +93,7 @@ class Plan {
   std::optional<int> stage_dimension_;
   int stages_ = 1;
   std::vector<std::pair<std::string, int>> layers_;
+  std::vector<std::string> recomputed_;
 
   int dimension(const std::string& name, const std::string& what) const;
 };

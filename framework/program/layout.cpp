@@ -193,6 +193,8 @@ bool Layout::has_micro_batches(int tensor) const {
                              [&](const Axis& axis) { return is_micro_batch(axis); });
 }
 
+bool Layout::is_recomputed(int tensor) const { return graph_.tensor(tensor).info().repeats >= 0; }
+
 int Layout::group_size(const Axes& summed) const {
   // Counted along the outermost axis that is cut at all; inner ones belong to the same group.
   for (std::size_t i = 0; i < summed.size(); ++i)

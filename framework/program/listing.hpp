@@ -103,6 +103,7 @@ class Layout {
   // When the stage works on a tile of the micro-batches' axis.
   double time(int stage, const Axis& axis, std::int64_t tile, Pass pass) const;
   bool has_micro_batches(int tensor) const;
+  bool is_recomputed(int tensor) const;
   int group_size(const Axes& summed) const;  // in tuples of tiles of the summed axes, row-major
 
  private:
@@ -126,6 +127,10 @@ class Layout {
   std::vector<int> strides_;                       // of the mesh dimensions, in ranks
   std::vector<Place> places_;                      // by tensor
 };
+
+// Lets gradients compute anew, just before they need it, what the plan does not keep of forward nodes.
+std::vector<Node> recompute(Graph& graph, std::vector<Node> nodes, const Plan& plan, const Layout& layout,
+                            const std::vector<Tensor>& keep);
 
 // Replaces contraction + bias + activation, and contraction + activation slope, by one node, where the sum over
 // tiles is a single chain. Keeps the outputs in `keep`.

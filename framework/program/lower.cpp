@@ -443,7 +443,13 @@ void Lowering::drop_after_last_use() {
   std::int64_t current = 0;
   // Buffers with memory that others may take over, the one that is free the longest first.
   std::map<std::pair<int, std::vector<std::int64_t>>, std::deque<int>> free;
-  auto key = [&](int b) { return std::pair(listing_.buffers[b].tensor, listing_.buffers[b].region.extent); };
+  auto key = [&](int b) {
+    const Buffer& buffer = listing_.buffers[b];
+    // Whatever is recomputed, of any layer, so that none is before its gradients need it.
+    const int pool =
+        layout_.is_recomputed(buffer.tensor) ? -1 - static_cast<int>(buffer.dtype) : buffer.tensor;
+    return std::pair(pool, buffer.region.extent);
+  };
   for (std::size_t i = 0; i < listing_.instructions.size(); ++i) {
     Instruction& instruction = listing_.instructions[i];
     std::vector<int> used = instruction.buffers;
@@ -472,7 +478,7 @@ void Lowering::drop_after_last_use() {
       current -= listing_.buffers[b].bytes();
       with_drops.push_back({.kind = Instruction::Kind::drop, .buffers = {b}});
       const Buffer& buffer = listing_.buffers[b];
-      if (layout_.has_micro_batches(buffer.tensor))
+      if (layout_.has_micro_batches(buffer.tensor) || layout_.is_recomputed(buffer.tensor))
         free[key(b)].push_back(buffer.memory < 0 ? b : buffer.memory);
     }
   }
@@ -487,6 +493,9 @@ Listing lower(Graph& graph, const Plan& plan, int rank, int ranks, const Compile
   listing.nodes = expand(graph, live_nodes(graph, options), layout);
   if (plan.fuse()) fuse_epilogues(listing.nodes, layout, options.outputs);
   layout.learn(listing.nodes);  // what expansions have added
+  // Last, so that what is recomputed is what was computed.
+  listing.nodes = recompute(graph, std::move(listing.nodes), plan, layout, options.outputs);
+  layout.learn(listing.nodes);
 
   Lowering lowering(layout, passes(listing.nodes, layout), rank, listing);
   for (int i = 0; i < static_cast<int>(listing.nodes.size()); ++i) lowering.node(i);

@@ -252,6 +252,39 @@ TEST_CASE("live micro-batches of a stage are those of the literature") {
   }
 }
 
+TEST_CASE("recomputation takes less memory and more work") {
+  Graph g;
+  Axis batch = g.axis("batch", 4), width = g.axis("width", 5);
+  Tensor x = g.input("x", f64, {batch, width});
+  layers::Parameters parameters;
+  for (int i = 0; i < 6; ++i) {
+    Graph::Scope scope(g, "block" + std::to_string(i));
+    parameters.push_back(g.state("w" + std::to_string(i), f64, {width}));
+    for (int k = 0; k < 4; ++k) x = dropout(tanh(x * parameters.back()), 0.1);
+  }
+  Tensor loss = mean(x * x);
+  layers::sgd(g, loss, parameters);
+  auto all = [&](const Plan& plan) { return lower(g, plan, 0, 1, {.outputs = {loss}}); };
+  const Listing kept = all(Plan());
+  auto forward_tasks = [&](const Listing& listing, std::string_view scope) {
+    return std::ranges::count_if(listing.nodes, [&](const Node& node) {
+      return node.semantics->name == "tanh" && node.scope.find(scope) != std::string::npos;
+    });
+  };
+  CHECK(forward_tasks(kept, "block3") == 4);
+  const Listing blocks = all(Plan().recompute({"block*"}));
+  CHECK(forward_tasks(blocks, "block3") == 8);
+  CHECK(blocks.peak_bytes < 0.7 * static_cast<double>(kept.peak_bytes));
+  CHECK(blocks.flops > kept.flops);
+  const Listing one = all(Plan().recompute({"block3"}));
+  CHECK(forward_tasks(one, "block3") == 8);
+  CHECK(forward_tasks(one, "block2") == 4);
+  CHECK(forward_tasks(all(Plan().recompute({"block3.x", "block"})), "block3") == 4);
+  for (const Plan& plan : {Plan().recompute({""}), Plan().recompute({"block*"}).tile(batch, 2),
+                           Plan().recompute({"block*"}).tile(batch, 1).micro_batches(batch)})
+    CHECK_NOTHROW(Execution({all(plan)}));
+}
+
 TEST_CASE("an update waits for all micro-batches that read what it overwrites") {
   Graph g;
   Axis batch = g.axis("batch", 6), i = g.axis("i", 3);

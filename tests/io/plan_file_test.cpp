@@ -40,6 +40,7 @@ TEST_CASE("a plan file says what the calls say") {
 schedule = "1f1b"
 micro-batches = "batch"
 fuse = false
+recompute = ["linear*", "loss"]
 mesh = {stage = 2, data = 3, tensor = 2, row = 1}
 [tile]
 batch = 2
@@ -56,7 +57,9 @@ label = "tensor"
 along = "stage"
 layers = {linear1 = 0, linear2 = 1, "linear3" = 1, loss = 1})");
   Plan made;
-  made.mesh({{"stage", 2}, {"data", 3}, {"tensor", 2}, {"row", 1}}).fuse(false);
+  made.mesh({{"stage", 2}, {"data", 3}, {"tensor", 2}, {"row", 1}})
+      .fuse(false)
+      .recompute({"linear*", "loss"});
   made.tile(n.batch, 2).tile(hidden1, 4).group(n.batch, 3);
   made.shard(n.batch, {"data", "row"}).shard(hidden1, "tensor", Placed::parameters);
   made.shard(n.label, "tensor", Placed::activations);
@@ -96,7 +99,7 @@ TEST_CASE("what is wrong with a plan file is said with its line") {
          "plan.toml:2: [plan] axis batch is to be sharded along \"a\" twice");
   starts("mesh = {a = 2, b = 2}\nshard.batch = \"a\"\nshard-parameters.batch = \"b\"",
          "plan.toml:3: [plan] axis batch is sharded along \"a\" already");
-  starts("mesh = {a = 2}\nshard.batch = [1]", "plan.toml:2: expects names of mesh dimensions");
+  starts("mesh = {a = 2}\nshard.batch = [1]", "plan.toml:2: expects the names of mesh dimensions");
   starts("schedule = \"1f1b\"", "plan.toml:1: a schedule orders micro-batches");
   starts("micro-batches = \"batch\"\nschedule = \"2f2b\"",
          "plan.toml:2: [schedule] there is none called \"2f2b\", only sequential, gpipe, 1f1b");

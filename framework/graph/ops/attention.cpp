@@ -40,7 +40,7 @@ AttentionShape shape(const Node& node, const TileRange& range) {
   s.full_keys = static_cast<int>(range.full_extent(key[1]));
   s.scale = options.scale;
   s.dropout = options.dropout;
-  const int tensor = stream < 0 ? node.outputs[0].id() : stream;
+  const int tensor = stream < 0 ? node.outputs[0].stream() : stream;
   s.random = {node.outputs[0].graph().seed(), static_cast<std::uint64_t>(tensor), 0};
   return s;
 }
@@ -116,7 +116,7 @@ const Semantics semantics{
       const Tensor &q = node.inputs[0], &k = node.inputs[1], &v = node.inputs[2], &y = node.outputs[0];
       if (!outputs[0]) return {};
       Options options = node.as<Options>();
-      options.stream = y.id();
+      options.stream = y.stream();
       const Axes &query = query_axes(node), &key = key_axes(node), &rows = node.axes(4);
       return q.graph().emit(all_gradients, options,
                             {q, k, v, y, broadcast_to(outputs[0], y.axes()), node.outputs[1]},

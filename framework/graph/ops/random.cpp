@@ -32,7 +32,7 @@ const Semantics draw_semantics{
     .name = Op::name, .task = [](const Node& node, const TileRange& range) {
       const Tensor& y = node.outputs[0];
       auto [a, b] = node.as<Range>();
-      return TaskSpec::of(Op{a, b, stream(y.graph(), y.id()), place(y, range)}, y.dtype());
+      return TaskSpec::of(Op{a, b, stream(y.graph(), y.stream()), place(y, range)}, y.dtype());
     }};
 
 struct DropoutOptions {
@@ -48,13 +48,13 @@ const Semantics dropout_semantics{
         [](const Node& node, const TileRange& range) {
           const Tensor& y = node.outputs[0];
           auto [probability, id] = node.as<DropoutOptions>();
-          return TaskSpec::of(Dropout{probability, stream(y.graph(), id < 0 ? y.id() : id), place(y, range)},
-                              y.dtype());
+          return TaskSpec::of(
+              Dropout{probability, stream(y.graph(), id < 0 ? y.stream() : id), place(y, range)}, y.dtype());
         },
     .gradient = [](const Node& node, std::span<const Tensor> outputs) -> std::vector<Tensor> {
       const Tensor& y = node.outputs[0];
       auto [probability, id] = node.as<DropoutOptions>();
-      return {dropout_of(broadcast_to(outputs[0], y.axes()), {probability, id < 0 ? y.id() : id})};
+      return {dropout_of(broadcast_to(outputs[0], y.axes()), {probability, id < 0 ? y.stream() : id})};
     },
     .example = [](Graph& g) -> std::vector<Tensor> {
       Axis i = g.axis("i", 5), j = g.axis("j", 7);
