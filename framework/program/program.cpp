@@ -228,6 +228,7 @@ void Program::State::check_inputs() const {
 
 Result Program::run(const Scalars& scalars) {
   State& s = *state_;
+  s.store->check_moved("run");
   Runtime& runtime = *s.store->runtime;
   const std::int64_t step = s.store->updates + (s.options.updates ? 1 : 0);
   auto scalar = [&](const State::Patch& patch) -> std::optional<double> {
@@ -292,11 +293,24 @@ Result Program::run(const Scalars& scalars) {
 }
 
 Program Program::sibling(const CompileOptions& options) const {
+  state_->store->check_moved("sibling");
   auto state = std::make_unique<State>();
   state->store = state_->store;
   state->options = options;
   Store& store = *state->store;
   state->listing = lower(*store.graph, store.plan, store.runtime->rank(), store.runtime->size(), options);
+  state->prepare();
+  return Program(std::move(state));
+}
+
+Program Program::move_to(const Plan& plan, const CompileOptions& options) {
+  state_->store->check_moved("move");
+  Graph& graph = *state_->store->graph;
+  Runtime& runtime = *state_->store->runtime;
+  auto state = std::make_unique<State>();
+  state->options = options;
+  state->listing = lower(graph, plan, runtime.rank(), runtime.size(), options);  // refuses a bad plan first
+  state->store = std::make_shared<Store>(*state_->store, plan);
   state->prepare();
   return Program(std::move(state));
 }

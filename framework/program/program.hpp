@@ -57,6 +57,11 @@ class Program {
   // Another program on the same state: evaluation, or a last batch of another size.
   Program sibling(const CompileOptions& options) const;
 
+  // The state of this program and its siblings under another plan with the same tiles and groups, in the running job: tiles
+  // whose owner changes travel, once, the others stay, and the bits go on as they would have. Waits for submitted runs.
+  // The programs on the old plan are of no more use: their methods throw std::logic_error.
+  Program move_to(const Plan& plan, const CompileOptions& options);
+
   // The contents of a state as double, row-major, on rank 0 (empty on others); waits for submitted runs.
   std::vector<double> read(const Tensor& state) const;
   // Overwrites a state with row-major values, which every rank gives.

@@ -16,14 +16,6 @@ std::int64_t transfer_tag(const Tensor& state, std::int64_t tile) {
   return (std::int64_t{1} << 60) + (std::int64_t{state.id()} << 32) + tile;
 }
 
-void check_state(const char* what, const Tensor& tensor) {
-  if (!tensor)
-    throw std::invalid_argument(std::string("[") + what + "] no tensor is given; a state is needed");
-  if (tensor.info().kind != TensorInfo::Kind::state)
-    throw std::invalid_argument(std::string("[") + what + "] " + tensor.describe() +
-                                " is not a state of the graph");
-}
-
 void initialize(Tile& tile, const Tensor& tensor, const std::vector<std::int64_t>& extents,
                 const TileRegion& region) {
   const Initializer& start = tensor.info().initializer;
@@ -55,10 +47,63 @@ Store::Store(Graph& g, const Plan& p, Runtime& r) : graph(&g), plan(p), runtime(
   }
 }
 
+Store::Store(Store& from, const Plan& p)
+    : graph(from.graph),
+      plan(p),
+      runtime(from.runtime),
+      programs(from.programs),
+      updates(from.updates),
+      next_sequence(from.next_sequence) {
+  const Layout before = from.layout(), after = layout();
+  for (const Axis& axis : graph->axes())
+    if (before.tile_size(axis) != after.tile_size(axis) ||
+        before.group_size({axis}) != after.group_size({axis}))
+      throw std::invalid_argument(
+          "[move] axis " + axis.name() + " is in tiles of " + std::to_string(before.tile_size(axis)) +
+          ", summed in groups of " + std::to_string(before.group_size({axis})) + ", and in the new plan of " +
+          std::to_string(after.tile_size(axis)) + " and " + std::to_string(after.group_size({axis})) +
+          "; state moves between plans of the same tiles and groups, to others by way of a checkpoint");
+  runtime->wait();
+  const int rank = runtime->rank();
+  for (int id = 0; id < static_cast<int>(graph->tensors().size()); ++id) {
+    const Tensor tensor = graph->tensor(id);
+    if (tensor.info().kind != TensorInfo::Kind::state) continue;
+    for (std::int64_t i = 0; i < after.tiles(tensor.axes()); ++i) {
+      const int old_owner = before.owner(tensor, i), owner = after.owner(tensor, i);
+      if (old_owner == rank && owner == rank) {
+        tiles[{id, i}] = std::move(from.tiles.at({id, i}));
+      } else if (old_owner == rank) {
+        submit::send(*runtime, from.tiles.at({id, i}), owner, transfer_tag(tensor, i));
+      } else if (owner == rank) {
+        tiles[{id, i}] = Tile(*runtime, after.region(tensor.axes(), i).extent, tensor.dtype());
+        submit::receive(*runtime, tiles.at({id, i}), old_owner, transfer_tag(tensor, i));
+      }
+    }
+  }
+  runtime->wait();
+  from.tiles.clear();
+  from.moved = true;
+}
+
+void Store::check_moved(const char* what) const {
+  if (moved)
+    throw std::logic_error("[" + std::string(what) +
+                           "] the state has moved to another plan: use the program that move_to() returned");
+}
+
+void Store::check(const char* what, const Tensor& tensor) const {
+  check_moved(what);
+  if (!tensor)
+    throw std::invalid_argument(std::string("[") + what + "] no tensor is given; a state is needed");
+  if (tensor.info().kind != TensorInfo::Kind::state)
+    throw std::invalid_argument(std::string("[") + what + "] " + tensor.describe() +
+                                " is not a state of the graph");
+}
+
 Layout Store::layout(const CompileOptions& options) const { return {*graph, plan, runtime->size(), options}; }
 
 std::vector<double> Store::read(const Tensor& state) const {
-  check_state("read", state);
+  check("read", state);
   Layout all = layout();
   std::vector<std::int64_t> extents = all.extents(state.axes());
   std::vector<double> values(runtime->rank() == 0 ? product(extents) : 0);
@@ -83,7 +128,7 @@ std::vector<double> Store::read(const Tensor& state) const {
 }
 
 void Store::write(const Tensor& state, std::span<const double> values) {
-  check_state("write", state);
+  check("write", state);
   if (static_cast<std::int64_t>(values.size()) != state.elements())
     throw std::invalid_argument("[write] " + state.describe() + " has " + std::to_string(state.elements()) +
                                 " elements, got " + std::to_string(values.size()));
@@ -103,7 +148,7 @@ void Store::write(const Tensor& state, std::span<const double> values) {
 // A later update of the tile waits for the look at it: it goes first.
 std::int64_t Store::visit(const Tensor& state,
                           const std::function<void(const TileRegion&, const void*)>& look) const {
-  check_state("visit", state);
+  check("visit", state);
   const Layout all = layout();
   std::int64_t count = 0;
   for (auto at = tiles.lower_bound({state.id(), 0}); at != tiles.end() && at->first.first == state.id();
@@ -119,7 +164,7 @@ std::int64_t Store::visit(const Tensor& state,
 }
 
 void Store::fill(const Tensor& state, const std::function<void(const TileRegion&, void*)>& filler) {
-  check_state("fill", state);
+  check("fill", state);
   const Layout all = layout();
   for (auto at = tiles.lower_bound({state.id(), 0}); at != tiles.end() && at->first.first == state.id(); ++at)
     submit::fill(at->second, [filler, region = all.region(state.axes(), at->first.second)](void* data) {

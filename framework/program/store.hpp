@@ -16,8 +16,11 @@ namespace tegula {
 struct Store {
   // Makes and initialises the tiles that this rank owns.
   Store(Graph& graph, const Plan& plan, Runtime& runtime);
+  // Takes over the state of another store: see Program::move_to.
+  Store(Store& from, const Plan& plan);
 
   Layout layout(const CompileOptions& options = {}) const;
+  void check_moved(const char* what) const;
   // See Program.
   std::vector<double> read(const Tensor& state) const;
   void write(const Tensor& state, std::span<const double> values);
@@ -32,6 +35,10 @@ struct Store {
   std::int64_t programs = 0;                           // compiled so far
   std::int64_t updates = 0;                            // runs so far that updated state
   std::uint64_t next_sequence = 0;                     // of tasks, over all programs
+  bool moved = false;                                  // to another store
+
+ private:
+  void check(const char* what, const Tensor& state) const;
 };
 
 }  // namespace tegula

@@ -10,6 +10,7 @@
 #include <memory>
 #include <thread>
 
+#include "framework/program/block.hpp"
 #include "tests/program/networks.hpp"
 
 using namespace tegula;
@@ -100,6 +101,64 @@ TEST_CASE("optimizers do in tiles what their formulas say") {
       difference = std::max(difference, std::abs(values[e] - x[k][e]));
     CHECK(difference < 1e-12);
   }
+}
+
+TEST_CASE("state moves to another plan and back, tile by tile, and the bits go on as they would have") {
+  Runtime runtime(0, nullptr, quiet());
+  test::Mlp still(12), moving(12);
+  for (test::Mlp* network : {&still, &moving})
+    layers::adamw(network->graph, network->loss, network->parameters, {.weight_decay = 0.01});
+  Plan everywhere = sharded(moving, runtime), few = everywhere;
+  // All of it on the first half of the ranks: the only stage.
+  const int part = runtime.size() % 2 == 0 ? 2 : 1;
+  few.mesh({{"stage", part}, {"data", runtime.size() / part}})
+      .stages("stage", {})
+      .shard(moving.batch, "data");
+  const CompileOptions options{.outputs = {moving.loss}};
+  Program reference = compile(still.graph, sharded(still, runtime), runtime, {.outputs = {still.loss}});
+  Program program = compile(moving.graph, everywhere, runtime, options);
+  std::vector<Result> expected, found;
+  for (int phase = 0; phase < 3; ++phase) {
+    if (phase > 0) {
+      const Plan& from = phase == 1 ? everywhere : few;
+      const Plan& to = phase == 1 ? few : everywhere;
+      const Layout before(moving.graph, from, runtime.size(), {}),
+          after(moving.graph, to, runtime.size(), {});
+      std::int64_t bytes = 0;  // of this rank's tiles that get another owner
+      for (int id = 0; id < static_cast<int>(moving.graph.tensors().size()); ++id) {
+        const Tensor tensor = moving.graph.tensor(id);
+        if (tensor.info().kind != TensorInfo::Kind::state) continue;
+        for (std::int64_t tile = 0; tile < before.tiles(tensor.axes()); ++tile)
+          if (before.owner(tensor, tile) == runtime.rank() && after.owner(tensor, tile) != runtime.rank())
+            bytes += product(before.region(tensor.axes(), tile).extent) * 4;
+      }
+      runtime.wait();
+      const std::size_t sent = runtime.traffic().sent;
+      Program next = program.move_to(to, options);
+      CHECK(runtime.traffic().sent - sent == static_cast<std::size_t>(bytes));
+      if (phase == 1 && part == 2) CHECK((bytes > 0) == (runtime.rank() >= runtime.size() / 2));
+      CHECK(message<std::logic_error>([&] {
+              program.run({{"learning_rate", 0.1}});
+            }) == "[run] the state has moved to another plan: use the program that move_to() returned");
+      program = std::move(next);
+      if (phase == 1 && part == 2 && runtime.rank() >= runtime.size() / 2)
+        CHECK(program.listing().state_bytes == 0);
+    }
+    still.bind(reference, 12, 1);
+    moving.bind(program, 12, 1);
+    for (int step = 0; step < 3; ++step) {
+      expected.push_back(reference.run({{"learning_rate", 0.1}}));
+      found.push_back(program.run({{"learning_rate", 0.1}}));
+    }
+  }
+  for (std::size_t i = 0; runtime.rank() == 0 && i < found.size(); ++i)
+    CHECK(found[i].value(moving.loss) == expected[i].value(still.loss));
+  for (std::size_t i = 0; i < still.parameters.size(); ++i)
+    CHECK(program.read(moving.parameters[i]) == reference.read(still.parameters[i]));
+  CHECK(
+      message([&] { program.move_to(Plan(everywhere).tile(moving.batch, 3), options); })
+          .starts_with(
+              "[move] axis batch is in tiles of 2, summed in groups of 1, and in the new plan of 3 and 1; "));
 }
 
 TEST_CASE("dynamic loss scaling leaves out steps that overflow f16, and cancels out in others") {
