@@ -41,15 +41,19 @@ class PlanFile {
           stages(node);
         else if (what == "micro-batches")
           micro_batches(all, node);
+        else if (what == "proportions")
+          each(node, [&](const std::string& name, const toml::node& value) {
+            plan_.proportions(name, integers(value));
+          });
         else if (what == "recompute")
           plan_.recompute(strings(node, "scopes"));
         else if (what == "fuse")
           plan_.fuse(value<bool>(node, "true or false"));
         else if (what != "mesh" && what != "tile" && what != "schedule")
-          throw std::runtime_error(
-              fmt::format("unknown key '{}'; known are mesh, tile, group, shard, shard-parameters, "
-                          "shard-activations, stages, micro-batches, schedule, recompute and fuse",
-                          what));
+          throw std::runtime_error(fmt::format(
+              "unknown key '{}'; known are mesh, proportions, tile, group, shard, shard-parameters, "
+              "shard-activations, stages, micro-batches, schedule, recompute and fuse",
+              what));
         if (what == "schedule" && !all.contains("micro-batches"))
           throw std::runtime_error("a schedule orders micro-batches: add micro-batches = \"batch\"");
       });
@@ -95,6 +99,13 @@ class PlanFile {
     if (number < INT_MIN || number > INT_MAX)
       throw std::runtime_error(fmt::format("{} is out of range", number));
     return number;
+  }
+
+  static std::vector<int> integers(const toml::node& node) {
+    if (!node.is_array()) throw std::runtime_error("expects a list of integers");
+    std::vector<int> all;
+    for (const toml::node& number : *node.as_array()) all.push_back(static_cast<int>(integer(number)));
+    return all;
   }
 
   Axis axis(const std::string& name) const {

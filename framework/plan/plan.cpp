@@ -30,6 +30,8 @@ Plan& Plan::mesh(std::vector<std::pair<std::string, int>> dimensions) {
       throw std::invalid_argument("[plan] mesh dimension " + name + " has size " + std::to_string(size) +
                                   "; it must be at least 1");
   mesh_ = std::move(dimensions);
+  proportions_.clear();
+  for (const auto& [name, size] : mesh_) proportions_.emplace_back(size, 1);
   for (auto& shards : shards_) shards.clear();
   stage_dimension_.reset();
   return *this;
@@ -68,6 +70,16 @@ Plan& Plan::shard(const Axis& axis, const std::vector<std::string>& dimensions, 
       throw std::invalid_argument("[plan] axis " + axis.name() + " is sharded along \"" +
                                   mesh_[place->second[0]].first + "\" already");
   }
+  return *this;
+}
+
+Plan& Plan::proportions(const std::string& name, std::vector<int> of_coordinates) {
+  const int along = dimension(name, "tiles are to lie in proportion");
+  if (std::ssize(of_coordinates) != mesh_[along].second ||
+      std::ranges::any_of(of_coordinates, [](int part) { return part < 1 || part > 1'000'000; }))
+    throw std::invalid_argument("[plan] mesh dimension " + name + " needs " +
+                                std::to_string(mesh_[along].second) + " proportions between 1 and 1000000");
+  proportions_[along] = std::move(of_coordinates);
   return *this;
 }
 
@@ -159,7 +171,13 @@ const std::vector<int>& Plan::shard_dimensions(const Axis& axis, bool parameters
 
 std::string Plan::describe(Graph& graph) const {
   std::string text = "mesh";
-  for (const auto& [name, size] : mesh_) text += " " + name + "=" + std::to_string(size);
+  for (std::size_t d = 0; d < mesh_.size(); ++d) {
+    text += " " + mesh_[d].first + "=" + std::to_string(mesh_[d].second);
+    const std::vector<int>& parts = proportions_[d];
+    if (std::ranges::all_of(parts, [&](int part) { return part == parts[0]; })) continue;
+    for (std::size_t i = 0; i < parts.size(); ++i) text += (i == 0 ? " (" : ":") + std::to_string(parts[i]);
+    text += ")";
+  }
   text += mesh_.empty() ? " of one dimension\n" : "\n";
   auto sharding = [&](const Axis& axis, bool parameters) {
     std::string names;

@@ -44,6 +44,9 @@ class Plan {
     return shard(axis, std::vector(dimensions),
                  which);  // else {"a", "b"} could be one string's begin and end
   }
+  // How many of the tiles along a mesh dimension each coordinate gets, in proportion: {2, 1} for a rank that is twice as fast as
+  // the other. Without it: the same. Throws std::invalid_argument unless there is a positive number for each coordinate.
+  Plan& proportions(const std::string& dimension, std::vector<int> of_coordinates);
   // Works off the tiles of the axis, which is the batch, one behind the other or as a schedule says, as far as tasks depend
   // on them. Without stages: gradient accumulation. The sums are in the order they always are.
   Plan& micro_batches(const Axis& axis, Schedule schedule = schedules::sequential());
@@ -66,6 +69,7 @@ class Plan {
   const std::vector<std::pair<std::string, int>>& mesh() const { return mesh_; }
   // Indices into mesh(), outermost first; `parameters`: of tensors that are such.
   const std::vector<int>& shard_dimensions(const Axis& axis, bool parameters) const;
+  const std::vector<int>& proportions(int dimension) const { return proportions_[dimension]; }
   bool fuse() const { return fuse_; }
   bool is_micro_batch(const Axis& axis) const { return micro_batches_ == axis.id(); }
   // The scope that is recomputed as a unit with others of this path; empty optional: kept.
@@ -87,6 +91,7 @@ class Plan {
   std::map<int, int> groups_;
   std::map<int, std::vector<int>> shards_[2];  // of activations, of parameters
   std::vector<std::pair<std::string, int>> mesh_;
+  std::vector<std::vector<int>> proportions_;  // by mesh dimension and coordinate
   bool fuse_ = true;
   int micro_batches_ = -1;  // axis id; -1: none
   Schedule schedule_ = schedules::sequential();

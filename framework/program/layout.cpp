@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 #include <stdexcept>
 
 #include "framework/program/listing.hpp"
@@ -117,13 +118,28 @@ const std::vector<int>& Layout::dimensions(const Tensor& tensor, const Axis& axi
   return plan_.shard_dimensions(axis, places_[tensor.id()].parameter);
 }
 
-// Consecutive tiles on one coordinate of the product of the dimensions, as evenly as they go.
+// Consecutive tiles on one coordinate, as many as its proportion gives, as evenly as they go.
+Layout::Share Layout::share(const std::vector<int>& along, const Axis& axis, std::int64_t tile) const {
+  std::vector<std::int64_t> parts{1};  // of the coordinates of the product
+  for (int dimension : along) {
+    std::vector<std::int64_t> finer;
+    for (std::int64_t part : parts)
+      for (int i = 0; i < mesh_[dimension].second; ++i)
+        finer.push_back(part * (plan_.mesh().empty() ? 1 : plan_.proportions(dimension)[i]));
+    parts = std::move(finer);
+  }
+  const std::int64_t all = std::accumulate(parts.begin(), parts.end(), std::int64_t{0}), count = tiles(axis);
+  std::int64_t before = 0;
+  int coordinate = 0;
+  while (tile * all >= (before + parts[coordinate]) * count) before += parts[coordinate++];
+  return {coordinate, (before * count + all - 1) / all};
+}
+
 int Layout::sharded(int rank, const std::vector<int>& along, const Axis& axis, std::int64_t tile) const {
-  std::int64_t size = 1;
-  for (int dimension : along) size *= mesh_[dimension].second;
-  std::int64_t target = tile * size / tiles(axis);
+  if (along.empty()) return rank;
+  int target = share(along, axis, tile).coordinate;
   for (std::size_t i = along.size(); i-- > 0; target /= mesh_[along[i]].second)
-    rank = with_coordinate(rank, along[i], static_cast<int>(target % mesh_[along[i]].second));
+    rank = with_coordinate(rank, along[i], target % mesh_[along[i]].second);
   return rank;
 }
 
@@ -171,17 +187,13 @@ int Layout::owner(const Tensor& tensor, std::int64_t tile) const {
 
 Pipeline Layout::pipeline(const Axis& axis) const {
   const std::optional<int> stages = plan_.stage_dimension();
-  std::int64_t shares = 1;
-  for (int dimension : plan_.shard_dimensions(axis.original(), false)) shares *= mesh_[dimension].second;
-  return {plan_.stages(), stages ? mesh_[*stages].second : 1,
-          static_cast<int>((tiles(axis) + shares - 1) / shares)};
+  int most = 0;  // of any share
+  for (std::int64_t tile = 0; tile < tiles(axis); ++tile) most = std::max(most, micro_batch(axis, tile) + 1);
+  return {plan_.stages(), stages ? mesh_[*stages].second : 1, most};
 }
 
 int Layout::micro_batch(const Axis& axis, std::int64_t tile) const {
-  std::int64_t shares = 1;
-  for (int dimension : plan_.shard_dimensions(axis.original(), false)) shares *= mesh_[dimension].second;
-  const std::int64_t share = tile * shares / tiles(axis), first = (share * tiles(axis) + shares - 1) / shares;
-  return static_cast<int>(tile - first);
+  return static_cast<int>(tile - share(plan_.shard_dimensions(axis.original(), false), axis, tile).first);
 }
 
 double Layout::time(int stage, const Axis& axis, std::int64_t tile, Pass pass) const {

@@ -114,6 +114,12 @@ class Layout {
   int coordinate(int rank, int dimension) const;
   int with_coordinate(int rank, int dimension, int coordinate) const;
   const std::vector<int>& dimensions(const Tensor& tensor, const Axis& axis) const;
+  // Which part of an axis a tile belongs to, of those along a product of mesh dimensions.
+  struct Share {
+    int coordinate;      // in the product, row-major
+    std::int64_t first;  // tile
+  };
+  Share share(const std::vector<int>& along, const Axis& axis, std::int64_t tile) const;
   int sharded(int rank, const std::vector<int>& along, const Axis& axis, std::int64_t tile) const;
   Pipeline pipeline(const Axis& axis) const;
   int micro_batch(const Axis& axis, std::int64_t tile) const;  // its number within its rank's share

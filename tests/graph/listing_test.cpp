@@ -140,6 +140,11 @@ TEST_CASE("random plans compute the same as one rank, or are refused") {
       for (const char* name : {"a", "b", "c"})
         if (const int size = 1 + up_to(2); ranks * size <= 12) mesh.emplace_back(name, size), ranks *= size;
       plan.mesh(mesh);
+      if (up_to(2) == 0) {
+        std::vector<int> parts;
+        for (int k = 0; k < mesh[0].second; ++k) parts.push_back(1 + up_to(3));
+        plan.proportions("a", parts);
+      }
       if (up_to(1) == 0) {
         std::vector<std::pair<std::string, int>> layers;
         for (const char* layer : {"linear1", "linear2", "linear3", "loss"})
@@ -172,6 +177,29 @@ TEST_CASE("random plans compute the same as one rank, or are refused") {
   }
   CHECK(computed >= 50);
   CHECK(refused >= 50);
+}
+
+TEST_CASE("a rank gets tiles in proportion to its speed") {
+  Network n;
+  Plan plan;
+  plan.tile(n.batch, 1)
+      .group(n.batch, 1)
+      .mesh({{"data", 3}})
+      .shard(n.batch, "data")
+      .proportions("data", {6, 1, 6});
+  const std::vector<Listing> listings = n.lower_all(plan, 3);
+  const Execution execution(listings), alone(n.lower_all(plan.on_one_rank(), 1));
+  CHECK(execution.outputs() == alone.outputs());
+  CHECK(execution.state() == alone.state());
+  auto images = [&](int rank) {
+    return std::ranges::count_if(listings[rank].instructions, [&](const Instruction& instruction) {
+      return instruction.kind == Instruction::Kind::fill &&
+             listings[rank].buffers[instruction.buffers[0]].tensor == n.image.id();
+    });
+  };
+  CHECK(images(0) == 6);
+  CHECK(images(1) == 1);
+  CHECK(images(2) == 6);
 }
 
 TEST_CASE("a pipeline sends activations on and their gradients back, nothing else") {
@@ -349,8 +377,8 @@ TEST_CASE("tensor parallelism in 1, 2, 2.5 and 3 dimensions moves what the liter
     CHECK(execution.state() == alone.state());
     CHECK(execution.tasks() == alone.tasks());
   };
-  const std::int64_t size_a = a.elements() * 4, size_y = y.elements() * 4, size_z = z.elements() * 4,
-                     size_w1 = w1.elements() * 4, size_w2 = w2.elements() * 4;
+  const std::int64_t size_a = a.elements() * 4, size_z = z.elements() * 4, size_w1 = w1.elements() * 4,
+                     size_w2 = w2.elements() * 4;
 
   for (int p : {2, 3, 4}) {
     // Columns, then rows (Shoeybi et al. 2019): x goes to all, sums of z come from all, nothing moves between.

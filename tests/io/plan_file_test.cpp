@@ -42,6 +42,8 @@ micro-batches = "batch"
 fuse = false
 recompute = ["linear*", "loss"]
 mesh = {stage = 2, data = 3, tensor = 2, row = 1}
+[proportions]
+data = [1, 2, 3]
 [tile]
 batch = 2
 hidden1 = 4
@@ -60,7 +62,7 @@ layers = {linear1 = 0, linear2 = 1, "linear3" = 1, loss = 1})");
   made.mesh({{"stage", 2}, {"data", 3}, {"tensor", 2}, {"row", 1}})
       .fuse(false)
       .recompute({"linear*", "loss"});
-  made.tile(n.batch, 2).tile(hidden1, 4).group(n.batch, 3);
+  made.proportions("data", {1, 2, 3}).tile(n.batch, 2).tile(hidden1, 4).group(n.batch, 3);
   made.shard(n.batch, {"data", "row"}).shard(hidden1, "tensor", Placed::parameters);
   made.shard(n.label, "tensor", Placed::activations);
   made.stages("stage", {{"linear1", 0}, {"linear2", 1}, {"linear3", 1}, {"loss", 1}});
@@ -84,7 +86,7 @@ TEST_CASE("what is wrong with a plan file is said with its line") {
     CHECK(error.starts_with(expected));
   };
   starts("mesh = ", "plan.toml:1: not valid TOML: ");
-  starts("\nfsuse = true", "plan.toml:2: unknown key 'fsuse'; known are mesh, tile, ");
+  starts("\nfsuse = true", "plan.toml:2: unknown key 'fsuse'; known are mesh, proportions, tile, ");
   starts("fuse = 1", "plan.toml:1: expects true or false");
   starts("mesh = 4", "plan.toml:1: expects a table");
   starts("[mesh]\ndata = 2.0", "plan.toml:2: expects an integer");
@@ -99,6 +101,10 @@ TEST_CASE("what is wrong with a plan file is said with its line") {
          "plan.toml:2: [plan] axis batch is to be sharded along \"a\" twice");
   starts("mesh = {a = 2, b = 2}\nshard.batch = \"a\"\nshard-parameters.batch = \"b\"",
          "plan.toml:3: [plan] axis batch is sharded along \"a\" already");
+  starts("mesh = {a = 2}\nproportions.a = 2", "plan.toml:2: expects a list of integers");
+  starts("mesh = {a = 2}\nproportions.a = [2]", "plan.toml:2: [plan] mesh dimension a needs 2 proportions");
+  starts("mesh = {a = 2}\nproportions.a = [2, 0]",
+         "plan.toml:2: [plan] mesh dimension a needs 2 proportions");
   starts("mesh = {a = 2}\nshard.batch = [1]", "plan.toml:2: expects the names of mesh dimensions");
   starts("schedule = \"1f1b\"", "plan.toml:1: a schedule orders micro-batches");
   starts("micro-batches = \"batch\"\nschedule = \"2f2b\"",
