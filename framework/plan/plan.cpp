@@ -133,9 +133,10 @@ std::optional<std::string> Plan::recomputed(std::string_view scope) const {
     if (pattern.empty()) return "";
     // As many parts of the path as the pattern has.
     std::size_t end = 0;
-    for (auto parts = std::ranges::count(pattern, '.') + 1; parts > 0 && end != scope.npos; --parts)
+    for (auto parts = std::ranges::count(pattern, '.') + 1; parts > 0 && end != std::string_view::npos;
+         --parts)
       end = scope.find('.', end == 0 ? 0 : end + 1);
-    if (end == scope.npos) continue;
+    if (end == std::string_view::npos) continue;
     const std::string path(scope.substr(0, end));
     if (fnmatch(pattern.c_str(), path.c_str(), 0) == 0) return path;
   }

@@ -48,11 +48,12 @@ Layout::Layout(Graph& graph, const Plan& plan, int ranks, const CompileOptions& 
   for (std::size_t id = 0; id < places_.size(); ++id)
     places_[id].parameter = graph.tensors()[id].kind == TensorInfo::Kind::state;
   learn(graph.nodes());
-  for (const auto& [layer, stage] : plan.layers())
+  for (const auto& layer : plan.layers())
     if (std::ranges::none_of(graph.nodes(),
-                             [&](const Node& node) { return node.scope.starts_with(layer + "."); }))
-      throw std::invalid_argument("[plan] layer " + layer + " is to be on stage " + std::to_string(stage) +
-                                  ", but the graph has no scope of that name" + known_layers(graph));
+                             [&](const Node& node) { return node.scope.starts_with(layer.first + "."); }))
+      throw std::invalid_argument("[plan] layer " + layer.first + " is to be on stage " +
+                                  std::to_string(layer.second) + ", but the graph has no scope of that name" +
+                                  known_layers(graph));
   for (int id = 0; id < static_cast<int>(graph.tensors().size()); ++id) check(graph.tensor(id));
 }
 

@@ -135,8 +135,8 @@ class Layout {
 };
 
 // Lets gradients compute anew, just before they need it, what the plan does not keep of forward nodes.
-std::vector<Node> recompute(Graph& graph, std::vector<Node> nodes, const Plan& plan, const Layout& layout,
-                            const std::vector<Tensor>& keep);
+std::vector<Node> recompute(Graph& graph, const std::vector<Node>& nodes, const Plan& plan,
+                            const Layout& layout, const std::vector<Tensor>& keep);
 
 // Replaces contraction + bias + activation, and contraction + activation slope, by one node, where the sum over
 // tiles is a single chain. Keeps the outputs in `keep`.

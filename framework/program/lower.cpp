@@ -494,7 +494,7 @@ Listing lower(Graph& graph, const Plan& plan, int rank, int ranks, const Compile
   if (plan.fuse()) fuse_epilogues(listing.nodes, layout, options.outputs);
   layout.learn(listing.nodes);  // what expansions have added
   // Last, so that what is recomputed is what was computed.
-  listing.nodes = recompute(graph, std::move(listing.nodes), plan, layout, options.outputs);
+  listing.nodes = recompute(graph, listing.nodes, plan, layout, options.outputs);
   layout.learn(listing.nodes);
 
   Lowering lowering(layout, passes(listing.nodes, layout), rank, listing);

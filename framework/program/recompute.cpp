@@ -69,8 +69,8 @@ class Recomputation {
 
 }  // namespace
 
-std::vector<Node> recompute(Graph& graph, std::vector<Node> nodes, const Plan& plan, const Layout& layout,
-                            const std::vector<Tensor>& keep) {
+std::vector<Node> recompute(Graph& graph, const std::vector<Node>& nodes, const Plan& plan,
+                            const Layout& layout, const std::vector<Tensor>& keep) {
   return Recomputation(graph, nodes, plan, layout, keep).run();
 }
 
