@@ -27,7 +27,7 @@ namespace tegula::apps {
 
 // Where a program runs and in which pieces.
 struct PlacementOptions {
-  std::int64_t workers = -1;
+  std::int64_t workers = -1, silence_limit = 20;
   std::string scheduler, plan_file;
   io::NamedNumbers tile, mesh;
   bool print_plan = false;
@@ -40,11 +40,18 @@ struct PlacementOptions {
     options.add("mesh", &mesh, "extent of a mesh dimension; data=N shards the batch");
     options.add("workers", &workers, "CPU workers per rank (-1: all cores)")->check(io::at_least(-1));
     options.add("scheduler", &scheduler, "StarPU's scheduling policy (default: as fits the machine)");
+    options
+        .add("silence-limit", &silence_limit,
+             "seconds for which a rank may show no sign of life before the job ends (0: for ever)")
+        ->check(io::at_least(0));
     options.add("print-plan", &print_plan, "print tiles, tasks, bytes and memory before training");
   }
 
   RuntimeOptions runtime() const {
-    return {.cpu_workers = static_cast<int>(workers), .scheduler = scheduler, .check_finite = true};
+    return {.cpu_workers = static_cast<int>(workers),
+            .scheduler = scheduler,
+            .check_finite = true,
+            .silence_limit_s = static_cast<int>(silence_limit)};
   }
 
   // Cuts and places the graph as --plan, --tile and --mesh say. Without --plan and --tile, by Plan::automatic; with --tile, axes that are not

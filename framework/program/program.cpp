@@ -92,6 +92,7 @@ struct Program::State {
     std::vector<Patch> patches;
   };
   std::vector<Task> tasks;                       // in the order of the task instructions
+  std::vector<const char*> received;             // what, in the order of the receive instructions
   std::map<int, Result::State::Output> outputs;  // by tensor, on rank 0: what every result starts as
 
   const Tile& tile(const Instruction& instruction) const { return *operands[instruction.buffers[0]]; }
@@ -154,6 +155,11 @@ void Program::State::prepare() {
   for (const Node& node : listing.nodes)
     labels.push_back(keep(node.scope + std::string(node.semantics->name)));
   for (const Instruction& instruction : listing.instructions) {
+    if (instruction.kind == Instruction::Kind::receive) {
+      const Buffer& buffer = listing.buffers[instruction.buffers[0]];
+      received.push_back(
+          keep("tile " + std::to_string(buffer.tile) + " of " + store->graph->tensor(buffer.tensor).name()));
+    }
     if (instruction.kind != Instruction::Kind::task) continue;
     const TaskSpec& spec = instruction.spec;
     std::vector<const Tile*> list;
@@ -253,7 +259,7 @@ Result Program::run(const Scalars& scalars) {
   result.state_->outputs = s.outputs;
   std::uint64_t sequence = s.store->next_sequence;
   s.store->next_sequence += s.listing.nodes.size();
-  std::size_t next_task = 0;
+  std::size_t next_task = 0, next_receive = 0;
   std::vector<submit::ScalarValue> values;
   for (const Instruction& instruction : s.listing.instructions) {
     switch (instruction.kind) {
@@ -279,7 +285,8 @@ Result Program::run(const Scalars& scalars) {
                      instruction.priority);
         break;
       case Instruction::Kind::receive:
-        submit::receive(runtime, s.tile(instruction), instruction.peer, s.first_tag + instruction.tag);
+        submit::receive(runtime, s.tile(instruction), instruction.peer, s.first_tag + instruction.tag,
+                        s.received[next_receive++]);
         break;
       case Instruction::Kind::fetch:
         s.fetch(instruction, result.state_);

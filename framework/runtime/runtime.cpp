@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "framework/runtime/environment.hpp"
+#include "framework/runtime/heartbeat.hpp"
 #include "framework/runtime/job.hpp"
 #include "framework/runtime/node_share.hpp"
 #include "framework/runtime/shutdown.hpp"
@@ -104,6 +105,7 @@ struct Runtime::State {
   starpu_sched_policy policy = {};  // must outlive StarPU
   int cpu_workers = 0, gpus = 0;
   bool running = false;
+  std::optional<detail::Heartbeat> heartbeat;
   int exceptions_at_start = std::uncaught_exceptions();
   std::array<Vote, vote_lag> votes;
   std::uint64_t votes_cast = 0;
@@ -192,6 +194,8 @@ void Runtime::State::start(const RuntimeOptions& options) {
   // A task is one thread's work; parallelism is between tasks.
   if (omp_set_num_threads)
     starpu_execute_on_each_worker([](void*) { omp_set_num_threads(1); }, nullptr, STARPU_CPU);
+  if (job.size > 1 && options.silence_limit_s > 0)
+    heartbeat.emplace(job, std::chrono::seconds(options.silence_limit_s));
   detail::task_monitor().check_finite = options.check_finite;
   if (options.print_table)
     detail::print_startup_table(job, {share.node, share.nodes, cpu_workers, gpus, scheduler});
@@ -209,6 +213,7 @@ void Runtime::State::shut_down() {
   for (Vote& vote : votes)
     if (vote.request != MPI_REQUEST_NULL) job.complete(vote.request);
   detail::before_shutdown().run();
+  heartbeat.reset();
   if (job.size > 1) {
     if (!std::getenv("STARPU_MPI_STATS") && _starpu_mpi_comm_amounts_shutdown) {
       starpu_mpi_comm_stats_disable();

@@ -15,6 +15,8 @@ struct RuntimeOptions {
   std::string scheduler;  // StarPU policy; empty: STARPU_SCHED, else dmdas with GPUs and lws without
   bool check_finite =
       false;  // look for NaN and infinities in what each CPU task writes: see first_non_finite()
+  int silence_limit_s =
+      20;  // how long another rank may show no sign of life before the job fails; 0: for ever
   bool print_table = true;  // the start-up table, on rank 0, to standard error
 };
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <stdexcept>
 
+#include "framework/runtime/heartbeat.hpp"
 #include "framework/runtime/job.hpp"
 #include "framework/runtime/task_monitor.hpp"
 #include "framework/tile/handle.hpp"
@@ -122,10 +123,14 @@ void send(Runtime&, const Tile& tile, int destination, std::int64_t tag, int pri
                                  nullptr, nullptr);
 }
 
-void receive(Runtime&, const Tile& tile, int source, std::int64_t tag) {
+void receive(Runtime&, const Tile& tile, int source, std::int64_t tag, const char* what) {
   check_message("receive", tile, source);
   if (!tile) return;
-  starpu_mpi_irecv_detached(tile.handle(), source, tag, detail::Job::current().tasks, nullptr, nullptr);
+  const std::uint64_t waiting = detail::begin_waiting(source, what);
+  starpu_mpi_irecv_detached(
+      tile.handle(), source, tag, detail::Job::current().tasks,
+      [](void* id) { detail::end_waiting(reinterpret_cast<std::uintptr_t>(id)); },
+      reinterpret_cast<void*>(static_cast<std::uintptr_t>(waiting)));
   detail::set_has_value(tile.handle(), true);
 }
 

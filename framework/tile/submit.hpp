@@ -36,7 +36,8 @@ void visit(const Tile& tile, std::function<void(const void* data)> read, const T
 // Messages between ranks, matched by `tag` and in order per tag. Sent as soon as the tile is written, received
 // into a tile of the same extents.
 void send(Runtime& runtime, const Tile& tile, int destination, std::int64_t tag, int priority = 0);
-void receive(Runtime& runtime, const Tile& tile, int source, std::int64_t tag);
+// `what` is for the message about a rank that has stopped; it must live on.
+void receive(Runtime& runtime, const Tile& tile, int source, std::int64_t tag, const char* what = "a tile");
 
 // The contents are not needed any more, once the tasks submitted so far have run: memory goes back to StarPU.
 void drop(const Tile& tile);

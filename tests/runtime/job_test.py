@@ -62,6 +62,25 @@ class Job(unittest.TestCase):
                 self.assertEqual(len(lines), 1, lines)
                 self.assertIn("not an option", lines[0])
 
+    def test_a_rank_that_stops_is_named_with_what_is_waited_for(self):
+        returned, lines, _, seconds = run(3, "stopped")
+        self.assertEqual(returned, 1)
+        self.assertEqual(len(lines), 1, lines)
+        self.assertRegex(lines[0], r"^tegula: rank 0 on \S+: nothing was heard of rank 2 on \S+ for 3 s: it is stopped, or its "
+                                   r"node is gone; this rank waits for the ring's tile of it$")
+        self.assertLess(seconds, 20)
+
+    def test_a_rank_that_is_busy_is_left_alone(self):
+        returned, lines, _, seconds = run(3, "busy")
+        self.assertEqual((returned, lines), (0, []))
+        self.assertGreater(seconds, 6)
+
+    def test_a_rank_that_is_killed_ends_all(self):
+        returned, _, others, seconds = run(3, "killed")
+        self.assertNotEqual(returned, 0)
+        self.assertRegex(" ".join(others), r"process rank 2 .*on node \S+ exited on\s+signal 9")
+        self.assertLess(seconds, 20)
+
     def test_exit_of_one_rank_ends_all(self):
         returned, _, _, seconds = run(3, "exit")
         self.assertNotEqual(returned, 0)

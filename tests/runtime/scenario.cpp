@@ -22,7 +22,8 @@ int train(Runtime& runtime, int steps, const std::function<void(int step)>& at_s
     submit::fill(mine, [](void* data) { *static_cast<float*>(data) = 1; });
     if (runtime.size() > 1) {
       submit::send(runtime, mine, (runtime.rank() + 1) % runtime.size(), 0);
-      submit::receive(runtime, theirs, (runtime.rank() + runtime.size() - 1) % runtime.size(), 0);
+      submit::receive(runtime, theirs, (runtime.rank() + runtime.size() - 1) % runtime.size(), 0,
+                      "the ring's tile");
     }
     if (runtime.agree() == Runtime::interrupt_code) {
       runtime.wait();
@@ -44,9 +45,10 @@ int main(int argc, char** argv) {
     if (scenario == "early") throw std::runtime_error("not an option");
     RuntimeOptions options;
     if (scenario == "no-worker") options.cpu_workers = 0;
+    if (scenario == "stopped" || scenario == "busy") options.silence_limit_s = 3;
     Runtime runtime(argc, argv, options);
     const bool last = runtime.rank() == runtime.size() - 1;
-    return train(runtime, 2000, [&](int step) {
+    return train(runtime, scenario == "busy" ? 20 : 2000, [&](int step) {
       if (step != 10) return;
       if (scenario == "throw-on-all") throw std::runtime_error("no such file");
       if (!last) return;
@@ -58,6 +60,9 @@ int main(int argc, char** argv) {
       }
       if (scenario == "exit") std::exit(7);
       if (scenario == "signal") raise(SIGTERM);
+      if (scenario == "killed") raise(SIGKILL);
+      if (scenario == "stopped") raise(SIGSTOP);
+      if (scenario == "busy") std::this_thread::sleep_for(std::chrono::seconds(6));
     });
   };
   if (scenario == "unhandled") return body();
