@@ -44,6 +44,20 @@ Layout::Layout(Graph& graph, const Plan& plan, int ranks, const CompileOptions& 
     if (extent(axis) < 1)
       throw std::invalid_argument("[compile] axis " + axis.name() + " has extent " +
                                   std::to_string(extent(axis)) + "; a program needs at least 1");
+  const std::optional<int> stages = plan.stage_dimension();
+  pipeline_ = {plan.stages(), stages ? mesh_[*stages].second : 1, 1};
+  for (const Axis& axis : graph.axes()) {
+    for (bool parameters : {false, true}) {
+      shards_[parameters].resize(std::max<std::size_t>(shards_[parameters].size(), axis.id() + 1));
+      shards_[parameters][axis.id()] = divide(axis, plan.shard_dimensions(axis, parameters));
+    }
+    if (!is_micro_batch(axis)) continue;
+    const std::vector<Share>& shares = shards(axis, false).of_tile;
+    for (std::int64_t tile = 0; tile < tiles(axis); ++tile) {
+      micro_batches_.push_back(static_cast<int>(shares.empty() ? tile : tile - shares[tile].first));
+      pipeline_.micro_batches = std::max(pipeline_.micro_batches, micro_batches_.back() + 1);
+    }
+  }
   places_.resize(graph.tensors().size());
   for (std::size_t id = 0; id < places_.size(); ++id)
     places_[id].parameter = graph.tensors()[id].kind == TensorInfo::Kind::state;
@@ -115,44 +129,57 @@ int Layout::with_coordinate(int rank, int dimension, int coordinate) const {
   return rank + (coordinate - this->coordinate(rank, dimension)) * strides_[dimension];
 }
 
-const std::vector<int>& Layout::dimensions(const Tensor& tensor, const Axis& axis) const {
-  return plan_.shard_dimensions(axis, places_[tensor.id()].parameter);
-}
-
 // Consecutive tiles on one coordinate, as many as its proportion gives, as evenly as they go.
-Layout::Share Layout::share(const std::vector<int>& along, const Axis& axis, std::int64_t tile) const {
+Layout::Shards Layout::divide(const Axis& axis, const std::vector<int>& along) const {
+  Shards shards{along, {}};
+  if (along.empty()) return shards;
   std::vector<std::int64_t> parts{1};  // of the coordinates of the product
   for (int dimension : along) {
     std::vector<std::int64_t> finer;
     for (std::int64_t part : parts)
-      for (int i = 0; i < mesh_[dimension].second; ++i)
-        finer.push_back(part * (plan_.mesh().empty() ? 1 : plan_.proportions(dimension)[i]));
+      for (int proportion : plan_.proportions(dimension)) finer.push_back(part * proportion);
     parts = std::move(finer);
   }
   const std::int64_t all = std::accumulate(parts.begin(), parts.end(), std::int64_t{0}), count = tiles(axis);
   std::int64_t before = 0;
-  int coordinate = 0;
-  while (tile * all >= (before + parts[coordinate]) * count) before += parts[coordinate++];
-  return {coordinate, (before * count + all - 1) / all};
+  for (std::int64_t tile = 0, first = 0, coordinate = 0; tile < count; ++tile) {
+    for (; tile * all >= (before + parts[coordinate]) * count; first = tile) before += parts[coordinate++];
+    shards.of_tile.push_back({static_cast<int>(coordinate), first});
+  }
+  return shards;
 }
 
-int Layout::sharded(int rank, const std::vector<int>& along, const Axis& axis, std::int64_t tile) const {
-  if (along.empty()) return rank;
-  int target = share(along, axis, tile).coordinate;
-  for (std::size_t i = along.size(); i-- > 0; target /= mesh_[along[i]].second)
-    rank = with_coordinate(rank, along[i], target % mesh_[along[i]].second);
+const Layout::Shards& Layout::shards(const Axis& axis, bool parameters) const {
+  static const Shards
+      none;  // of an axis that the plan cannot know: a twin, or one that an expansion has made
+  const auto id = static_cast<std::size_t>(axis.id());
+  return id < shards_[parameters].size() ? shards_[parameters][id] : none;
+}
+
+const std::vector<int>& Layout::dimensions(const Tensor& tensor, const Axis& axis) const {
+  return shards(axis, places_[tensor.id()].parameter).along;
+}
+
+int Layout::sharded(int rank, const Shards& shards, std::int64_t tile) const {
+  if (shards.along.empty()) return rank;
+  int target = shards.of_tile[tile].coordinate;
+  for (std::size_t i = shards.along.size(); i-- > 0; target /= mesh_[shards.along[i]].second)
+    rank = with_coordinate(rank, shards.along[i], target % mesh_[shards.along[i]].second);
   return rank;
 }
 
+int Layout::place_of(const Tensor& tensor, std::int64_t micro_batch) const {
+  return plan_.schedule().place(pipeline_, stage(tensor), static_cast<int>(micro_batch));
+}
+
 int Layout::moved(int owner, const Tensor& result, const Axis& axis, std::int64_t tile) const {
-  const std::vector<int>& along = plan_.shard_dimensions(axis, /*parameters=*/false);
+  const Shards& along = shards(axis, /*parameters=*/false);
   if (is_micro_batch(axis) && plan_.stage_dimension())
-    owner = with_coordinate(owner, *plan_.stage_dimension(),
-                            plan_.schedule().place(pipeline(axis), stage(result), micro_batch(axis, tile)));
+    owner = with_coordinate(owner, *plan_.stage_dimension(), place_of(result, micro_batches_[tile]));
   for (const Axis& kept : result.axes())
     for (int dimension : dimensions(result, kept))
-      if (std::ranges::count(along, dimension) > 0) return owner;
-  return sharded(owner, along, axis, tile);
+      if (std::ranges::count(along.along, dimension) > 0) return owner;
+  return sharded(owner, along, tile);
 }
 
 int Layout::owner(const Tensor& tensor, std::int64_t tile) const {
@@ -173,32 +200,18 @@ int Layout::owner(const Tensor& tensor, std::int64_t tile) const {
     turn /= size;
   }
   // ... and go where the sharded ones and the stage say.
-  std::optional<int> place;
+  std::int64_t micro_batch = 0;
   for (std::size_t i = axes.size(); i-- > 0;) {
     const std::int64_t index = tile % tiles(axes[i]);
-    rank = sharded(rank, dimensions(tensor, axes[i]), axes[i], index);
-    if (stages && is_micro_batch(axes[i]))
-      place = plan_.schedule().place(pipeline(axes[i]), stage(tensor), micro_batch(axes[i], index));
+    rank = sharded(rank, shards(axes[i], places_[tensor.id()].parameter), index);
+    if (is_micro_batch(axes[i])) micro_batch = micro_batches_[index];
     tile /= tiles(axes[i]);
   }
-  if (!stages) return rank;
-  const Pipeline without{plan_.stages(), mesh_[*stages].second, 1};
-  return with_coordinate(rank, *stages, place ? *place : plan_.schedule().place(without, stage(tensor), 0));
+  return stages ? with_coordinate(rank, *stages, place_of(tensor, micro_batch)) : rank;
 }
 
-Pipeline Layout::pipeline(const Axis& axis) const {
-  const std::optional<int> stages = plan_.stage_dimension();
-  int most = 0;  // of any share
-  for (std::int64_t tile = 0; tile < tiles(axis); ++tile) most = std::max(most, micro_batch(axis, tile) + 1);
-  return {plan_.stages(), stages ? mesh_[*stages].second : 1, most};
-}
-
-int Layout::micro_batch(const Axis& axis, std::int64_t tile) const {
-  return static_cast<int>(tile - share(plan_.shard_dimensions(axis.original(), false), axis, tile).first);
-}
-
-double Layout::time(int stage, const Axis& axis, std::int64_t tile, Pass pass) const {
-  return plan_.schedule().time(pipeline(axis), stage, micro_batch(axis, tile), pass);
+double Layout::time(int stage, std::int64_t tile, Pass pass) const {
+  return plan_.schedule().time(pipeline_, stage, micro_batches_[tile], pass);
 }
 
 bool Layout::has_micro_batches(int tensor) const {

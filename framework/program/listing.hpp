@@ -101,7 +101,7 @@ class Layout {
   }
   int stage(const Tensor& tensor) const { return std::max(places_[tensor.id()].stage, 0); }
   // When the stage works on a tile of the micro-batches' axis.
-  double time(int stage, const Axis& axis, std::int64_t tile, Pass pass) const;
+  double time(int stage, std::int64_t tile, Pass pass) const;
   bool has_micro_batches(int tensor) const;
   bool is_recomputed(int tensor) const;
   int group_size(const Axes& summed) const;  // in tuples of tiles of the summed axes, row-major
@@ -114,15 +114,19 @@ class Layout {
   int coordinate(int rank, int dimension) const;
   int with_coordinate(int rank, int dimension, int coordinate) const;
   const std::vector<int>& dimensions(const Tensor& tensor, const Axis& axis) const;
-  // Which part of an axis a tile belongs to, of those along a product of mesh dimensions.
+  // Along which mesh dimensions an axis lies, and which part of it each tile belongs to.
   struct Share {
-    int coordinate;      // in the product, row-major
-    std::int64_t first;  // tile
+    int coordinate;      // in the product of the dimensions, row-major
+    std::int64_t first;  // tile of the part
   };
-  Share share(const std::vector<int>& along, const Axis& axis, std::int64_t tile) const;
-  int sharded(int rank, const std::vector<int>& along, const Axis& axis, std::int64_t tile) const;
-  Pipeline pipeline(const Axis& axis) const;
-  int micro_batch(const Axis& axis, std::int64_t tile) const;  // its number within its rank's share
+  struct Shards {
+    std::vector<int> along;
+    std::vector<Share> of_tile;
+  };
+  Shards divide(const Axis& axis, const std::vector<int>& along) const;
+  const Shards& shards(const Axis& axis, bool parameters) const;
+  int sharded(int rank, const Shards& shards, std::int64_t tile) const;
+  int place_of(const Tensor& tensor, std::int64_t micro_batch) const;
   void learn(const std::vector<const Node*>& nodes);
   void check(const Tensor& tensor) const;
   Graph& graph_;
@@ -132,6 +136,9 @@ class Layout {
   std::vector<std::pair<std::string, int>> mesh_;  // one dimension where the plan has none
   std::vector<int> strides_;                       // of the mesh dimensions, in ranks
   std::vector<Place> places_;                      // by tensor
+  std::vector<Shards> shards_[2];                  // of activations and of parameters, by axis
+  std::vector<int> micro_batches_;  // by tile of their axis: the number within its share of the batch
+  Pipeline pipeline_;
 };
 
 // Lets gradients compute anew, just before they need it, what the plan does not keep of forward nodes.

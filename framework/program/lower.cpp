@@ -104,7 +104,7 @@ class Tuple final : public TileRange {
   // Of a pass of a stage on the micro-batch that the tiles are of; 0 where they are of none.
   double time(int stage, Pass pass) const {
     auto place = std::ranges::find_if(axes_, [&](const Axis& axis) { return layout_.is_micro_batch(axis); });
-    return place == axes_.end() ? 0 : layout_.time(stage, *place, index_[place - axes_.begin()], pass);
+    return place == axes_.end() ? 0 : layout_.time(stage, index_[place - axes_.begin()], pass);
   }
 
   std::int64_t tile(const Axis& axis) const { return index_[std::ranges::find(axes_, axis) - axes_.begin()]; }
