@@ -87,6 +87,17 @@ int main(int argc, char** argv) {
     train("mlp, dealt out", mlp, plan, runtime);
     train("mlp, batch sharded", mlp, Plan(plan).shard(mlp.batch, "ranks"), runtime);
     train("mlp, hidden1 sharded", mlp, Plan(plan).shard(mlp.axis("hidden1"), "ranks"), runtime);
+    // Two dimensions where there are four ranks: factors of products travel along rows and columns.
+    const int rows = runtime.size() % 4 == 0 ? 2 : 1;
+    Plan square = plan;
+    square.mesh({{"row", rows}, {"column", runtime.size() / rows}}).shard(mlp.batch, "row");
+    for (const char* hidden : {"hidden1", "hidden2"})
+      square.shard(mlp.axis(hidden), "column", Placed::activations);
+    square.shard(mlp.axis("hidden1"), "column", Placed::parameters)
+        .shard(mlp.axis("hidden2"), "row", Placed::parameters);
+    train("mlp, rows and columns", mlp, square, runtime);
+    train("mlp, recomputed", mlp, Plan(square).recompute({""}), runtime);
+
     // One stage per rank; with one rank all are there.
     const int last = runtime.size() - 1;
     plan.mesh({{"stage", runtime.size()}})
