@@ -73,8 +73,7 @@ Axis Graph::twin(const Axis& axis) {
 }
 
 int Graph::root(int axis) const {
-  while (axes_[axis].parent != axis) axis = axes_[axis].parent;
-  return axis;
+  return axes_[axis].parent;
 }
 
 void Graph::join(const Axis& a, const Axis& b, std::string_view who) {
@@ -87,8 +86,10 @@ void Graph::join(const Axis& a, const Axis& b, std::string_view who) {
     throw std::invalid_argument("[" + std::string(who) + "] axis " + a.name() + " has extent " +
                                 std::to_string(a.extent()) + " and axis " + b.name() + " has extent " +
                                 std::to_string(b.extent()) + "; they must be equal to be used as one");
-  auto [older, younger] = std::minmax({a.id(), b.id()});
-  axes_[younger].parent = older;
+  const auto [older, younger] = std::minmax({a.id(), b.id()});
+  // All of the class at once: axes are joined a few times, and asked for their class all the time.
+  for (AxisInfo& axis : axes_)
+    if (axis.parent == younger) axis.parent = older;
 }
 
 std::vector<Axis> Graph::axes() {

@@ -238,7 +238,7 @@ class Graph {
   struct AxisInfo {
     std::string name;
     std::int64_t extent;
-    int parent;        // union-find; itself for the root
+    int parent;        // the axis that stands for its class
     int twin_of = -1;  // an axis, of a twin
   };
   Tensor add(TensorInfo info);

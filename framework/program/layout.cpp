@@ -82,26 +82,28 @@ void Layout::check(const Tensor& tensor) const {
                                       "\"; they need mesh dimensions of their own");
 }
 
-std::int64_t Layout::extent(const Axis& axis) const {
+const Layout::Cut& Layout::cut(const Axis& axis) const {
   const Axis original = axis.original();
-  for (const auto& [id, extent] : extents_)
-    if (id == original.id()) return extent;
-  return original.extent();
+  const auto id = static_cast<std::size_t>(original.id());
+  if (id >= cuts_.size()) cuts_.resize(id + 1);
+  Cut& cut = cuts_[id];
+  if (cut.extent >= 0) return cut;
+  cut.extent = original.extent();
+  for (const auto& [other, extent] : extents_)
+    if (other == original.id()) cut.extent = extent;
+  cut.size = std::min(plan_.tile_size(original), cut.extent);
+  cut.tiles = cut.size == 0 ? 0 : (cut.extent + cut.size - 1) / cut.size;
+  return cut;
 }
+
+std::int64_t Layout::extent(const Axis& axis) const { return cut(axis).extent; }
+std::int64_t Layout::tile_size(const Axis& axis) const { return cut(axis).size; }
+std::int64_t Layout::tiles(const Axis& axis) const { return cut(axis).tiles; }
 
 std::vector<std::int64_t> Layout::extents(const Axes& axes) const {
   std::vector<std::int64_t> all;
   for (const Axis& axis : axes) all.push_back(extent(axis));
   return all;
-}
-
-std::int64_t Layout::tile_size(const Axis& axis) const {
-  return std::min(plan_.tile_size(axis.original()), extent(axis));
-}
-
-std::int64_t Layout::tiles(const Axis& axis) const {
-  std::int64_t size = tile_size(axis);
-  return (extent(axis) + size - 1) / size;
 }
 
 std::int64_t Layout::tiles(const Axes& axes) const {

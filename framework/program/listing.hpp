@@ -107,6 +107,10 @@ class Layout {
   int group_size(const Axes& summed) const;  // in tuples of tiles of the summed axes, row-major
 
  private:
+  struct Cut {
+    std::int64_t extent = -1, size = 0, tiles = 0;  // extent -1: not known yet
+  };
+  const Cut& cut(const Axis& axis) const;
   struct Place {
     int stage = -1;  // not known
     bool parameter = false;
@@ -134,6 +138,7 @@ class Layout {
   int ranks_;
   std::vector<std::pair<int, std::int64_t>> extents_;
   std::vector<std::pair<std::string, int>> mesh_;  // one dimension where the plan has none
+  mutable std::vector<Cut> cuts_;  // by axis; expansions make more of those
   std::vector<int> strides_;                       // of the mesh dimensions, in ranks
   std::vector<Place> places_;                      // by tensor
   std::vector<Shards> shards_[2];                  // of activations and of parameters, by axis
