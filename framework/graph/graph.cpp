@@ -72,9 +72,7 @@ Axis Graph::twin(const Axis& axis) {
   return {this, id};
 }
 
-int Graph::root(int axis) const {
-  return axes_[axis].parent;
-}
+int Graph::root(int axis) const { return axes_[axis].parent; }
 
 void Graph::join(const Axis& a, const Axis& b, std::string_view who) {
   for (const Axis& axis : {a, b})

@@ -138,7 +138,7 @@ class Layout {
   int ranks_;
   std::vector<std::pair<int, std::int64_t>> extents_;
   std::vector<std::pair<std::string, int>> mesh_;  // one dimension where the plan has none
-  mutable std::vector<Cut> cuts_;  // by axis; expansions make more of those
+  mutable std::vector<Cut> cuts_;                  // by axis; expansions make more of those
   std::vector<int> strides_;                       // of the mesh dimensions, in ranks
   std::vector<Place> places_;                      // by tensor
   std::vector<Shards> shards_[2];                  // of activations and of parameters, by axis

@@ -145,6 +145,7 @@ class Lowering {
     std::int64_t tile;
     int home;
     std::set<int> delivered;
+    std::vector<int> receivers;          // the same in their order
     int buffer = -1;                     // on this rank
     double written_at = 0, read_at = 0;  // latest times
   };
@@ -181,7 +182,8 @@ int Lowering::add_buffer(const Value& value, Buffer::Kind kind) {
   return static_cast<int>(listing_.buffers.size()) - 1;
 }
 
-// Makes the value readable on `rank`: inputs are filled where they are read, others travel from home, once.
+// Makes the value readable on `rank`: inputs are filled where they are read, others travel from home, once, down a binomial
+// tree of those that ask for it, so that no rank sends it more often than the logarithm of their number.
 void Lowering::read(Value& value, int rank) {
   if (value.info->kind == TensorInfo::Kind::input) {
     if (rank != rank_ || value.buffer >= 0) return;
@@ -194,9 +196,12 @@ void Lowering::read(Value& value, int rank) {
     return;
   }
   if (!value.delivered.insert(rank).second) return;
+  value.receivers.push_back(rank);
+  const std::size_t number = value.receivers.size(), parent = number & (number - 1);  // home is number 0
+  const int from = parent == 0 ? value.home : value.receivers[parent - 1];
   std::int64_t tag = next_tag_++;
-  if (rank_ == value.home) {
-    read(value, rank_);
+  if (rank_ == from) {
+    if (from == value.home) read(value, rank_);
     listing_.instructions.push_back({.kind = Instruction::Kind::send,
                                      .buffers = {value.buffer},
                                      .peer = rank,
@@ -206,7 +211,7 @@ void Lowering::read(Value& value, int rank) {
     value.buffer = add_buffer(value, Buffer::Kind::replica);
     listing_.instructions.push_back({.kind = Instruction::Kind::receive,
                                      .buffers = {value.buffer},
-                                     .peer = value.home,
+                                     .peer = from,
                                      .tag = tag,
                                      .time = value.written_at});
   }
@@ -216,6 +221,7 @@ void Lowering::read(Value& value, int rank) {
 void Lowering::write(Value& value, int rank) {
   value.home = rank;
   value.delivered.clear();
+  value.receivers.clear();
   if (rank != rank_)
     value.buffer = -1;
   else if (value.buffer < 0)
@@ -290,6 +296,7 @@ void Lowering::combine(int index, Combine how, Value& left, Value& right, Value&
   into.buffer = kept.buffer;
   into.written_at = when;
   into.delivered.clear();
+  into.receivers.clear();
 }
 
 void Lowering::update(int index, Tuple& tuple) {

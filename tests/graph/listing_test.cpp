@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <numeric>
 #include <random>
@@ -428,6 +429,30 @@ TEST_CASE("tensor parallelism in 1, 2, 2.5 and 3 dimensions moves what the liter
     CHECK(sent[a.id()] == (q - 1) * size_a);
     CHECK(sent[w1.id()] == (q - 1) * size_w1);
     CHECK(sent[w2.id()] == (q - 1) * size_w2);
+  }
+}
+
+TEST_CASE("what many ranks read goes down a tree") {
+  Network n;
+  for (int ranks : {2, 5, 8, 13}) {
+    Plan plan;
+    plan.tile(n.batch, 1).mesh({{"data", ranks}}).shard(n.batch, "data");
+    const std::vector<Listing> listings = n.lower_all(plan, ranks);
+    const Execution execution(listings), alone(n.lower_all(plan.on_one_rank(), 1));
+    CHECK(execution.state() == alone.state());
+    const Tensor weight = n.model.parameters()[0];
+    int all = 0, most = 0;
+    for (const Listing& listing : listings) {
+      const auto sends =
+          static_cast<int>(std::ranges::count_if(listing.instructions, [&](const Instruction& instruction) {
+            return instruction.kind == Instruction::Kind::send &&
+                   listing.buffers[instruction.buffers[0]].tensor == weight.id();
+          }));
+      all += sends;
+      most = std::max(most, sends);
+    }
+    CHECK(all == ranks - 1);  // every other rank gets it once
+    CHECK(most <= std::bit_width(static_cast<unsigned>(ranks - 1)));
   }
 }
 
