@@ -1,3 +1,4 @@
+// How a plan cuts the axes of a graph, and which rank has which tile.
 #include <algorithm>
 #include <numeric>
 #include <stdexcept>

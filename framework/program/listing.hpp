@@ -31,8 +31,9 @@ struct Buffer {
   int tile;  // row-major index among the tensor's tiles
   DType dtype;
   TileRegion region;
-  // The buffer whose memory this one takes over: that of the same tensor's tile of an earlier micro-batch, which is gone by
-  // then. So a rank cannot run further ahead than the schedule says. -1: it has its own.
+  // The buffer whose memory this one takes over: that of the same tensor's tile of an earlier micro-batch, or that of something
+  // recomputed for a later layer, which is gone by then. So a rank cannot run further ahead than the listing says. -1: it has
+  // its own.
   int memory = -1;
 
   std::int64_t bytes() const;

@@ -127,3 +127,32 @@ TEST_CASE("layers are divided by their work, and no stage is left out") {
   CHECK(plans::even_stages(n.g, 4) == Stages{{"linear1", 0}, {"linear2", 1}, {"linear3", 2}, {"loss", 3}});
   CHECK(plans::even_stages(n.g, 9).back().second == 3);
 }
+
+TEST_CASE("a stage is not left out where the work is all at the end") {
+  Graph g;
+  Tensor x = g.input("x", f32, {g.axis("i", 1)});
+  for (const char* layer : {"a", "b", "c"}) {
+    const Graph::Scope scope(g, layer);
+    for (int k = 0; k < (layer[0] == 'c' ? 100 : 1); ++k) x = tanh(x);
+  }
+  CHECK(plans::even_stages(g, 3) == std::vector<std::pair<std::string, int>>{{"a", 0}, {"b", 1}, {"c", 2}});
+}
+
+TEST_CASE("the usual plans say what their calls say") {
+  Network n;
+  const Axis hidden1 = *n.g.find_axis("hidden1"), hidden2 = *n.g.find_axis("hidden2");
+  auto same = [&](const Plan& plan, const std::string& text) {
+    CHECK(plan.describe(n.g) == n.read(text).describe(n.g));
+  };
+  same(plans::data_parallel(n.batch, 3), "mesh = {data = 3}\nshard.batch = \"data\"");
+  same(plans::tensor_parallel({hidden1, hidden2}, 2),
+       "mesh = {tensor = 2}\ntile = {hidden1 = 4, hidden2 = 2}\nshard = {hidden1 = \"tensor\", hidden2 = "
+       "\"tensor\"}");
+  same(plans::pipeline(n.g, n.batch, 4, 2, schedules::interleaved(), 2),
+       "mesh = {stage = 2}\ntile.batch = 4\nmicro-batches = \"batch\"\nschedule = "
+       "\"interleaved\"\nstages.even = 4");
+  same(plans::mesh_3d(n.batch, {hidden1}, {hidden2, n.pixel}, 2),
+       "mesh = {x = 2, y = 2, z = 2}\ntile = {batch = 6, hidden1 = 4, hidden2 = 2, pixel = 3}\n"
+       "group = {batch = 1, hidden1 = 1, hidden2 = 1, pixel = 1}\n"
+       "shard = {batch = \"x\", hidden1 = \"y\", hidden2 = \"z\", pixel = \"z\"}");
+}
