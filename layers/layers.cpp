@@ -91,7 +91,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target) {
 
 void sgd(Graph& graph, const Tensor& loss, const Parameters& parameters, const SgdOptions& options) {
   const std::vector<Tensor> all = full_gradients(loss, parameters);
-  Graph::Scope scope(graph, "update");
+  Graph::Scope scope(graph, update_scope);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const Tensor& w = parameters[i];
     tegula::sgd(w, options.momentum != 0 ? moment(graph, w, ".momentum") : Tensor(), all[i], options);
@@ -106,7 +106,7 @@ AdamWState adamw(Graph& graph, const Tensor& loss, const Parameters& parameters,
     good = graph.state("loss_scale.good_steps", loss.dtype(), {}, Initializer::fill(0));
   }
   const std::vector<Tensor> all = full_gradients(loss_scale ? loss * loss_scale : loss, parameters);
-  Graph::Scope scope(graph, "update");
+  Graph::Scope scope(graph, update_scope);
   Tensor norm, factor;
   if (options.clip > 0 || loss_scale) {
     constexpr double any = 1e30;  // 1 for every norm that occurs, 0 for an infinite one

@@ -97,6 +97,31 @@ std::vector<Axis> Graph::axes() {
   return roots;
 }
 
+Axes Graph::data_axes() {
+  Axes found;
+  for (const Axis& axis : axes()) {
+    bool input = false, state = false;
+    for (int id = 0; id < static_cast<int>(tensors_.size()); ++id) {
+      if (!tensor(id).has(axis)) continue;
+      input |= tensors_[id].kind == TensorInfo::Kind::input;
+      state |= tensors_[id].kind == TensorInfo::Kind::state;
+    }
+    if (input && !state) found.push_back(axis);
+  }
+  return found;
+}
+
+std::vector<std::string> Graph::layers() const {
+  std::vector<std::string> found;
+  for (const Node& node : nodes_) {
+    std::string layer = node.scope.substr(0, node.scope.find('.'));
+    if (!layer.empty() && layer != update_scope && !node.scope.starts_with(gradient_scope) &&
+        std::ranges::count(found, layer) == 0)
+      found.push_back(std::move(layer));
+  }
+  return found;
+}
+
 std::optional<Axis> Graph::find_axis(std::string_view name) {
   for (int id = 0; id < static_cast<int>(axes_.size()); ++id)
     if (axes_[id].name == name) return Axis{this, id};

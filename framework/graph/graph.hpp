@@ -214,6 +214,9 @@ class Graph {
   std::optional<Tensor> find(std::string_view name);  // an input or state
   std::vector<Axis> axes();                           // one of each class, in order of creation
   std::optional<Axis> find_axis(std::string_view name);
+  Axes data_axes();  // of inputs and of no state: those of a step's data, the batch first
+  // Outermost scopes of forward nodes, in the order of their first.
+  std::vector<std::string> layers() const;
 
   std::uint64_t seed() const { return seed_; }
   void seed(std::uint64_t seed) { seed_ = seed; }
@@ -253,6 +256,8 @@ class Graph {
 
 // What the scope of a gradient's nodes starts with; the scope of the node that it is the gradient of follows.
 inline constexpr std::string_view gradient_scope = "gradient.";
+// And that of an optimizer's nodes, without the dot.
+inline constexpr std::string_view update_scope = "update";
 
 // d loss / d each of `wrt`, emitted as ops of the graph, so that they can be differentiated again. loss must be a scalar (no
 // axes). A tensor that loss does not depend on gets an empty Tensor. A result may lack axes along which it is

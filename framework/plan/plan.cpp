@@ -34,6 +34,8 @@ Plan& Plan::mesh(std::vector<std::pair<std::string, int>> dimensions) {
   for (const auto& [name, size] : mesh_) proportions_.emplace_back(size, 1);
   for (auto& shards : shards_) shards.clear();
   stage_dimension_.reset();
+  stages_ = 1;
+  layers_.clear();
   return *this;
 }
 

@@ -7,20 +7,31 @@ namespace tegula::plans {
 
 namespace {
 
-// All of every axis: what a node does in one task.
-class Whole final : public TileRange {
+// All of every axis, for one element of the batch: a node's work in one task, which a whole batch would be too large for.
+class OneSample final : public TileRange {
  public:
+  explicit OneSample(Graph& graph) : data_(graph.data_axes()) {}
   std::int64_t begin(const Axis&) const override { return 0; }
-  std::int64_t extent(const Axis& axis) const override { return axis.original().extent(); }
+  std::int64_t extent(const Axis& axis) const override {
+    return !data_.empty() && axis.original() == data_[0] ? 1 : axis.original().extent();
+  }
   std::int64_t full_extent(const Axis& axis) const override { return extent(axis); }
   bool first() const override { return true; }
   bool last() const override { return true; }
+
+ private:
+  Axes data_;
 };
 
 }  // namespace
 
-Plan data_parallel(const Axis& batch, int ranks) {
-  return Plan().mesh({{"data", ranks}}).shard(batch, "data");
+Plan data_parallel(const Axis& batch, int ranks, std::int64_t size) {
+  Plan plan;
+  plan.mesh({{"data", ranks}}).shard(batch, "data");
+  const std::int64_t share = std::max<std::int64_t>((batch.extent() + ranks - 1) / ranks, 1);
+  if (size == 0) size = share;
+  plan.tile(batch, size);
+  return plan.group(batch, static_cast<int>((share + size - 1) / size));
 }
 
 Plan tensor_parallel(const Axes& axes, int ranks) {
@@ -53,16 +64,16 @@ std::vector<std::pair<std::string, int>> even_stages(Graph& graph, int stages) {
     throw std::invalid_argument("[plan] the number of stages is " + std::to_string(stages) +
                                 "; it must be at least 1");
   std::vector<std::pair<std::string, double>> layers;  // with flops
+  for (const std::string& layer : graph.layers()) layers.emplace_back(layer, 0);
   double total = 0;
+  const OneSample sample(graph);
   for (const Node& node : graph.nodes()) {
-    const std::string layer = node.scope.substr(0, node.scope.find('.'));
-    if (layer.empty() || node.outputs.empty() || layer == "update" || node.scope.starts_with(gradient_scope))
-      continue;
-    auto place = std::ranges::find(layers, layer, &std::pair<std::string, double>::first);
-    if (place == layers.end()) place = layers.emplace(layers.end(), layer, 0);
-    const TaskSpec task = node.semantics->task(node, Whole());
+    const std::string scope = node.scope.substr(0, node.scope.find('.'));
+    auto layer = std::ranges::find(layers, scope, &std::pair<std::string, double>::first);
+    if (layer == layers.end() || node.outputs.empty() || node.scope.starts_with(gradient_scope)) continue;
+    const TaskSpec task = node.semantics->task(node, sample);
     const double flops = task.op->flops(task.attributes.data());
-    place->second += flops;
+    layer->second += flops;
     total += flops;
   }
   std::vector<std::pair<std::string, int>> result;

@@ -9,9 +9,10 @@
 
 namespace tegula::plans {
 
-// Every rank has a part of the batch. Parameters, gradients and moments have one owner, tile by tile, so this is also what is
-// known as ZeRO's third stage or fully sharded; cut large parameters into tiles to spread them evenly.
-Plan data_parallel(const Axis& batch, int ranks);
+// Every rank has a part of the batch, in tiles of `size` (0: one tile), and sums gradients over it before ranks add theirs.
+// Parameters, gradients and moments have one owner, tile by tile, so this is also what is known as ZeRO's third stage or fully
+// sharded; cut large parameters into tiles to spread them evenly.
+Plan data_parallel(const Axis& batch, int ranks, std::int64_t size = 0);
 
 // Every rank has a part of each of `axes`: hidden layers, heads, the vocabulary. A product onto such an axis and one back from it
 // need no message in between.

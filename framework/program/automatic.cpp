@@ -10,27 +10,23 @@ namespace tegula {
 
 namespace {
 
-// Axes of a step's data, as the batch: of inputs and of no state. And the inner axes of a network: between states, as hidden
-// layers and channels, of no input.
-struct AxisKinds {
-  Axes data, inner;
-
-  explicit AxisKinds(Graph& graph) {
-    for (const Axis& axis : graph.axes()) {
-      bool input = false, value = false;
-      int states = 0;
-      for (int id = 0; id < static_cast<int>(graph.tensors().size()); ++id) {
-        Tensor tensor = graph.tensor(id);
-        if (!tensor.has(axis)) continue;
-        input |= tensor.info().kind == TensorInfo::Kind::input;
-        value |= tensor.info().kind == TensorInfo::Kind::value;
-        states += tensor.info().kind == TensorInfo::Kind::state;
-      }
-      if (input && states == 0) data.push_back(axis);
-      if (!input && value && states > 1) inner.push_back(axis);
+// The inner axes of a network: between states, as hidden layers and channels, of no input.
+Axes inner_axes_of(Graph& graph) {
+  Axes inner;
+  for (const Axis& axis : graph.axes()) {
+    bool input = false, value = false;
+    int states = 0;
+    for (int id = 0; id < static_cast<int>(graph.tensors().size()); ++id) {
+      Tensor tensor = graph.tensor(id);
+      if (!tensor.has(axis)) continue;
+      input |= tensor.info().kind == TensorInfo::Kind::input;
+      value |= tensor.info().kind == TensorInfo::Kind::value;
+      states += tensor.info().kind == TensorInfo::Kind::state;
     }
+    if (!input && value && states > 1) inner.push_back(axis);
   }
-};
+  return inner;
+}
 
 std::int64_t tile_for(std::int64_t extent, std::int64_t tiles) { return (extent + tiles - 1) / tiles; }
 
@@ -43,9 +39,9 @@ Plan Plan::automatic(Graph& graph, const Runtime& runtime) {
 Plan Plan::automatic(Graph& graph, int ranks, int workers_per_rank) {
   Plan base;
   base.mesh({{"data", ranks}});
-  AxisKinds axes(graph);
-  if (axes.data.empty()) return base;
-  const Axis batch = axes.data.front();
+  const Axes data = graph.data_axes(), inner_axes = inner_axes_of(graph);
+  if (data.empty()) return base;
+  const Axis batch = data.front();
   base.shard(batch, "data");
 
   // The batch in a number of tiles per rank, the inner axes in none or some: below 64 a tile is too small for a fast product.
@@ -61,7 +57,7 @@ Plan Plan::automatic(Graph& graph, int ranks, int workers_per_rank) {
         plan.tile(batch, tile_for(batch.extent(), std::max<std::int64_t>(tiles, 1)));
         plan.group(batch, chain ? per_rank : 1);
         bool any = inner == 1;
-        for (const Axis& axis : axes.inner)
+        for (const Axis& axis : inner_axes)
           if (axis.extent() >= inner * smallest_inner_tile) {
             plan.tile(axis, tile_for(axis.extent(), inner));
             plan.group(axis, inner);

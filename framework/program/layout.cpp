@@ -1,26 +1,12 @@
 // How a plan cuts the axes of a graph, and which rank has which tile.
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <stdexcept>
 
 #include "framework/program/listing.hpp"
 
 namespace tegula {
-
-namespace {
-
-std::string known_layers(const Graph& graph) {
-  std::vector<std::string> layers;
-  for (const Node& node : graph.nodes())
-    if (std::string layer = node.scope.substr(0, node.scope.find('.'));
-        !layer.empty() && !node.scope.starts_with(gradient_scope) && std::ranges::count(layers, layer) == 0)
-      layers.push_back(std::move(layer));
-  std::string text;
-  for (const std::string& layer : layers) text += (text.empty() ? "; there are " : ", ") + layer;
-  return text;
-}
-
-}  // namespace
 
 Layout::Layout(Graph& graph, const Plan& plan, int ranks, const CompileOptions& options)
     : graph_(graph), plan_(plan), ranks_(ranks), mesh_(plan.mesh()) {
@@ -53,23 +39,47 @@ Layout::Layout(Graph& graph, const Plan& plan, int ranks, const CompileOptions& 
       shards_[parameters][axis.id()] = divide(axis, plan.shard_dimensions(axis, parameters));
     }
     if (!is_micro_batch(axis)) continue;
-    const std::vector<Share>& shares = shards(axis, false).of_tile;
+    const std::vector<std::int64_t>& first = shards(axis, false).first;
     for (std::int64_t tile = 0; tile < tiles(axis); ++tile) {
-      micro_batches_.push_back(static_cast<int>(shares.empty() ? tile : tile - shares[tile].first));
+      micro_batches_.push_back(static_cast<int>(first.empty() ? tile : tile - first[tile]));
       pipeline_.micro_batches = std::max(pipeline_.micro_batches, micro_batches_.back() + 1);
     }
   }
+  check_schedule();
   places_.resize(graph.tensors().size());
   for (std::size_t id = 0; id < places_.size(); ++id)
     places_[id].parameter = graph.tensors()[id].kind == TensorInfo::Kind::state;
   learn(graph.nodes());
-  for (const auto& layer : plan.layers())
+  for (const auto& [layer, stage] : plan.layers())
     if (std::ranges::none_of(graph.nodes(),
-                             [&](const Node& node) { return node.scope.starts_with(layer.first + "."); }))
-      throw std::invalid_argument("[plan] layer " + layer.first + " is to be on stage " +
-                                  std::to_string(layer.second) + ", but the graph has no scope of that name" +
-                                  known_layers(graph));
+                             [&](const Node& node) { return node.scope.starts_with(layer + "."); })) {
+      std::string known;
+      for (const std::string& other : graph.layers()) known += (known.empty() ? "; there are " : ", ") + other;
+      throw std::invalid_argument("[plan] layer " + layer + " is to be on stage " + std::to_string(stage) +
+                                  ", but the graph has no scope of that name" + known);
+    }
   for (int id = 0; id < static_cast<int>(graph.tensors().size()); ++id) check(graph.tensor(id));
+}
+
+// What the plan's schedule, which may be an app's own, says of each pass; and makes the table of places.
+void Layout::check_schedule() {
+  const Schedule& schedule = plan_.schedule();
+  const std::optional<int> along = plan_.stage_dimension();
+  for (int stage = 0; stage < pipeline_.stages; ++stage)
+    for (int m = 0; m < pipeline_.micro_batches; ++m) {
+      auto refuse = [&](const std::string& why) {
+        throw std::invalid_argument("[plan] the schedule " + schedule.name + " has stage " +
+                                    std::to_string(stage) + " work on micro-batch " + std::to_string(m) + why);
+      };
+      for (const Pass pass : {Pass::forward, Pass::input_gradient, Pass::weight_gradient})
+        if (!std::isfinite(time(stage, m, pass))) refuse(" at a time that is not a finite number");
+      if (!along) continue;
+      const int place = schedule.place(pipeline_, stage, m);
+      if (place < 0 || place >= pipeline_.places)
+        refuse(" at place " + std::to_string(place) + " of mesh dimension \"" + mesh_[*along].first +
+               "\", which has " + std::to_string(pipeline_.places));
+      places_of_stages_.push_back(place * strides_[*along]);
+    }
 }
 
 // No two axes of a tensor may want to say which coordinate of a mesh dimension it has.
@@ -134,20 +144,27 @@ int Layout::with_coordinate(int rank, int dimension, int coordinate) const {
 
 // Consecutive tiles on one coordinate, as many as its proportion gives, as evenly as they go.
 Layout::Shards Layout::divide(const Axis& axis, const std::vector<int>& along) const {
-  Shards shards{along, {}};
+  Shards shards{along, {}, {}};
   if (along.empty()) return shards;
   std::vector<std::int64_t> parts{1};  // of the coordinates of the product
+  std::vector<int> ranks{0};
   for (int dimension : along) {
     std::vector<std::int64_t> finer;
-    for (std::int64_t part : parts)
-      for (int proportion : plan_.proportions(dimension)) finer.push_back(part * proportion);
+    std::vector<int> finer_ranks;
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      for (int c = 0; c < mesh_[dimension].second; ++c) {
+        finer.push_back(parts[i] * plan_.proportions(dimension)[c]);
+        finer_ranks.push_back(ranks[i] + c * strides_[dimension]);
+      }
     parts = std::move(finer);
+    ranks = std::move(finer_ranks);
   }
   const std::int64_t all = std::accumulate(parts.begin(), parts.end(), std::int64_t{0}), count = tiles(axis);
   std::int64_t before = 0;
   for (std::int64_t tile = 0, first = 0, coordinate = 0; tile < count; ++tile) {
     for (; tile * all >= (before + parts[coordinate]) * count; first = tile) before += parts[coordinate++];
-    shards.of_tile.push_back({static_cast<int>(coordinate), first});
+    shards.first.push_back(first);
+    shards.ranks.push_back(ranks[coordinate]);
   }
   return shards;
 }
@@ -163,58 +180,81 @@ const std::vector<int>& Layout::dimensions(const Tensor& tensor, const Axis& axi
   return shards(axis, places_[tensor.id()].parameter).along;
 }
 
-int Layout::sharded(int rank, const Shards& shards, std::int64_t tile) const {
-  if (shards.along.empty()) return rank;
-  int target = shards.of_tile[tile].coordinate;
-  for (std::size_t i = shards.along.size(); i-- > 0; target /= mesh_[shards.along[i]].second)
-    rank = with_coordinate(rank, shards.along[i], target % mesh_[shards.along[i]].second);
+int Layout::without(int rank, const std::vector<int>& dimensions) const {
+  for (int dimension : dimensions) rank = with_coordinate(rank, dimension, 0);
   return rank;
 }
 
-int Layout::place_of(const Tensor& tensor, std::int64_t micro_batch) const {
-  return plan_.schedule().place(pipeline_, stage(tensor), static_cast<int>(micro_batch));
+std::vector<int> Layout::moves(const Tensor& result, const Axis& axis) const {
+  std::vector<int> all;
+  if (is_micro_batch(axis) && plan_.stage_dimension()) all.push_back(*plan_.stage_dimension());
+  const std::vector<int>& along = shards(axis, /*parameters=*/false).along;
+  for (const Axis& kept : result.axes())
+    for (int dimension : dimensions(result, kept))
+      if (std::ranges::count(along, dimension) > 0) return all;
+  all.insert(all.end(), along.begin(), along.end());
+  return all;
 }
 
 int Layout::moved(int owner, const Tensor& result, const Axis& axis, std::int64_t tile) const {
-  const Shards& along = shards(axis, /*parameters=*/false);
-  if (is_micro_batch(axis) && plan_.stage_dimension())
-    owner = with_coordinate(owner, *plan_.stage_dimension(), place_of(result, micro_batches_[tile]));
-  for (const Axis& kept : result.axes())
-    for (int dimension : dimensions(result, kept))
-      if (std::ranges::count(along.along, dimension) > 0) return owner;
-  return sharded(owner, along, tile);
+  const std::vector<int> along = moves(result, axis);
+  owner = without(owner, along);
+  const bool by_stage = is_micro_batch(axis) && plan_.stage_dimension();
+  if (by_stage) owner += spread(result).places[micro_batches_[tile]];
+  return along.size() > (by_stage ? 1 : 0) ? owner + shards(axis, false).ranks[tile] : owner;
+}
+
+const Layout::Spread& Layout::spread(const Tensor& tensor) const {
+  const auto id = static_cast<std::size_t>(tensor.id());
+  if (id >= spreads_.size()) spreads_.resize(std::max(graph_.tensors().size(), id + 1));
+  Spread& spread = spreads_[id];
+  const Axes& axes = tensor.axes();
+  const std::optional<int> stages = plan_.stage_dimension();
+  if (spread.axes.size() == axes.size() && (spread.places || !stages)) return spread;
+  check(tensor);
+  for (const Axis& axis : axes) {
+    if (is_micro_batch(axis)) spread.batch = static_cast<int>(spread.axes.size());
+    spread.axes.push_back(&shards(axis, places_[id].parameter));
+    spread.tiles.push_back(tiles(axis));
+    spread.turn += axis.id();
+  }
+  if (stages) spread.places = &places_of_stages_[std::size_t(stage(tensor)) * pipeline_.micro_batches];
+  for (int d = static_cast<int>(strides_.size()); d-- > 0 && !axes.empty();) {
+    const bool taken = stages == d || std::ranges::any_of(spread.axes, [&](const Shards* shards) {
+                         return std::ranges::count(shards->along, d) > 0;
+                       });
+    if (!taken && mesh_[d].second > 1) spread.dealt.push_back({d, mesh_[d].second, strides_[d]});
+  }
+  return spread;
+}
+
+int Layout::owner(const Tensor& tensor, std::span<const std::int64_t> index) const {
+  if (ranks_ == 1) return 0;
+  const Spread& s = spread(tensor);
+  std::int64_t tile = 0;
+  int rank = 0;
+  for (std::size_t i = 0; i < index.size(); ++i) {
+    tile = tile * s.tiles[i] + index[i];
+    if (!s.axes[i]->ranks.empty()) rank += s.axes[i]->ranks[index[i]];
+  }
+  tile += s.turn;
+  for (const Spread::Dealt& along : s.dealt) {
+    rank += static_cast<int>(tile % along.size) * along.stride;
+    tile /= along.size;
+  }
+  if (s.places) rank += s.places[s.batch < 0 ? 0 : micro_batches_[index[s.batch]]];
+  return rank;
 }
 
 int Layout::owner(const Tensor& tensor, std::int64_t tile) const {
-  if (ranks_ == 1) return 0;
-  const Axes& axes = tensor.axes();
-  const std::optional<int> stages = plan_.stage_dimension();
-  // Deal the tile out along the mesh dimensions that no axis of the tensor is sharded on ...
-  std::int64_t turn = tile;
-  for (const Axis& axis : axes) turn += axis.id();
-  int rank = 0;
-  for (int d = static_cast<int>(strides_.size()); d-- > 0;) {
-    bool taken = stages == d || std::ranges::any_of(axes, [&](const Axis& axis) {
-                   return std::ranges::count(dimensions(tensor, axis), d) > 0;
-                 });
-    if (taken || axes.empty()) continue;
-    int size = mesh_[d].second;
-    rank += static_cast<int>(turn % size) * strides_[d];
-    turn /= size;
-  }
-  // ... and go where the sharded ones and the stage say.
-  std::int64_t micro_batch = 0;
-  for (std::size_t i = axes.size(); i-- > 0;) {
-    const std::int64_t index = tile % tiles(axes[i]);
-    rank = sharded(rank, shards(axes[i], places_[tensor.id()].parameter), index);
-    if (is_micro_batch(axes[i])) micro_batch = micro_batches_[index];
-    tile /= tiles(axes[i]);
-  }
-  return stages ? with_coordinate(rank, *stages, place_of(tensor, micro_batch)) : rank;
+  const Spread& s = spread(tensor);
+  std::vector<std::int64_t> index(s.tiles.size());
+  for (std::size_t i = index.size(); i-- > 0; tile /= s.tiles[i]) index[i] = tile % s.tiles[i];
+  return owner(tensor, index);
 }
 
-double Layout::time(int stage, std::int64_t tile, Pass pass) const {
-  return plan_.schedule().time(pipeline_, stage, micro_batches_[tile], pass);
+double Layout::time(int stage, int micro_batch, Pass pass) const {
+  return plan_.schedule().time(pipeline_, stage, micro_batch, pass);
 }
 
 bool Layout::has_micro_batches(int tensor) const {
@@ -236,6 +276,7 @@ int Layout::group_size(const Axes& summed) const {
 
 // Stages of values are those of their node's layer, or of what it reads; of parameters, the first that reads them.
 void Layout::learn(const std::vector<const Node*>& nodes) {
+  spreads_.clear();
   const auto place = [&](const Tensor& tensor) -> Place& {
     if (static_cast<std::size_t>(tensor.id()) >= places_.size()) places_.resize(tensor.id() + 1);
     return places_[tensor.id()];

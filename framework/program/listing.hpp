@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,7 +47,7 @@ struct Instruction {
   TaskSpec spec;             // of tasks
   std::vector<int> buffers;  // operands; -1: absent
   int peer = -1;             // of send and receive
-  std::int64_t tag = -1;     // unique to the message within a step, the same on both sides
+  std::int64_t tag = -1;     // of what is sent, unique to it within a step
   int priority = 0;
   double time = 0;  // as the plan's schedule has it: the order of a listing
 };
@@ -88,10 +90,36 @@ class Layout {
   // Owner of a tile: the stage of its tensor and sharded axes say it for their mesh dimensions; along the others tiles are
   // dealt out in turn, equal axes alike, so that a parameter, its gradient and its moments meet on one rank.
   int owner(const Tensor& tensor, std::int64_t tile) const;
+  int owner(const Tensor& tensor, std::span<const std::int64_t> index) const;  // by tile along each axis
+  // Which part of an axis each of its tiles belongs to, along mesh dimensions.
+  struct Shards {
+    std::vector<int> along;           // mesh dimensions, outermost first
+    std::vector<std::int64_t> first;  // by tile: the first one of its part
+    std::vector<int> ranks;           // by tile: what the coordinates of its part add to a rank
+  };
+  // How the tiles of a tensor lie on ranks: an owner is the sum of what axes and stage say and of what is dealt out.
+  struct Spread {
+    std::vector<const Shards*> axes;         // by axis of the tensor
+    std::vector<std::int64_t> tiles;         // the same
+    struct Dealt {
+      int dimension, size, stride;
+    };
+    std::vector<Dealt> dealt;        // along the other mesh dimensions, innermost first
+    std::int64_t turn = 0;                   // where dealing begins
+    int batch = -1;                          // which axis has micro-batches; -1: none
+    const int* places = nullptr;             // by micro-batch, what the stage adds; null: there are no stages
+  };
+  const Spread& spread(const Tensor& tensor) const;
   // Where a sum into a tile of `result`, which `owner` has, is begun: beside tile `tile` of the summed axis, if that lies
   // along mesh dimensions which `result` leaves open.
   int moved(int owner, const Tensor& result, const Axis& axis, std::int64_t tile) const;
+  // The mesh dimensions that it is moved along.
+  std::vector<int> moves(const Tensor& result, const Axis& axis) const;
+  int without(int rank, const std::vector<int>& dimensions) const;  // at coordinate 0 along these
+  std::optional<int> stage_dimension() const { return plan_.stage_dimension(); }
   bool is_micro_batch(const Axis& axis) const { return plan_.is_micro_batch(axis.original()); }
+  int micro_batches() const { return pipeline_.micro_batches; }
+  int micro_batch(std::int64_t tile) const { return micro_batches_[tile]; }  // of a tile of their axis
 
   // Takes note of nodes, in their order: which stage their tensors belong to, and which are parameters.
   template <class Nodes>
@@ -101,8 +129,7 @@ class Layout {
     learn(all);
   }
   int stage(const Tensor& tensor) const { return std::max(places_[tensor.id()].stage, 0); }
-  // When the stage works on a tile of the micro-batches' axis.
-  double time(int stage, std::int64_t tile, Pass pass) const;
+  double time(int stage, int micro_batch, Pass pass) const;  // when the stage works on it
   bool has_micro_batches(int tensor) const;
   bool is_recomputed(int tensor) const;
   int group_size(const Axes& summed) const;  // in tuples of tiles of the summed axes, row-major
@@ -119,21 +146,11 @@ class Layout {
   int coordinate(int rank, int dimension) const;
   int with_coordinate(int rank, int dimension, int coordinate) const;
   const std::vector<int>& dimensions(const Tensor& tensor, const Axis& axis) const;
-  // Along which mesh dimensions an axis lies, and which part of it each tile belongs to.
-  struct Share {
-    int coordinate;      // in the product of the dimensions, row-major
-    std::int64_t first;  // tile of the part
-  };
-  struct Shards {
-    std::vector<int> along;
-    std::vector<Share> of_tile;
-  };
   Shards divide(const Axis& axis, const std::vector<int>& along) const;
   const Shards& shards(const Axis& axis, bool parameters) const;
-  int sharded(int rank, const Shards& shards, std::int64_t tile) const;
-  int place_of(const Tensor& tensor, std::int64_t micro_batch) const;
   void learn(const std::vector<const Node*>& nodes);
   void check(const Tensor& tensor) const;
+  void check_schedule();
   Graph& graph_;
   const Plan& plan_;
   int ranks_;
@@ -145,6 +162,8 @@ class Layout {
   std::vector<Shards> shards_[2];                  // of activations and of parameters, by axis
   std::vector<int> micro_batches_;  // by tile of their axis: the number within its share of the batch
   Pipeline pipeline_;
+  std::vector<int> places_of_stages_;  // by stage and micro-batch: what the place adds to a rank
+  mutable std::vector<Spread> spreads_;  // by tensor; of those asked for
 };
 
 // Lets gradients compute anew, just before they need it, what the plan does not keep of forward nodes.
@@ -154,5 +173,10 @@ std::vector<Node> recompute(Graph& graph, const std::vector<Node>& nodes, const 
 // Replaces contraction + bias + activation, and contraction + activation slope, by one node, where the sum over
 // tiles is a single chain. Keeps the outputs in `keep`.
 void fuse_epilogues(std::vector<Node>& nodes, const Layout& layout, const std::vector<Tensor>& keep);
+
+// Of a listing that is in order: priorities of its instructions; drops of buffers after their last use, memory handed on, and
+// the predictions.
+void prioritize(Listing& listing);
+void drop_after_last_use(Listing& listing, const Layout& layout);
 
 }  // namespace tegula

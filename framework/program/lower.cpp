@@ -1,13 +1,11 @@
-// From graph and plan to the listing of one rank. The walk visits every task of every rank in the same order on all of
-// them, so that ranks agree on messages and their tags without talking; each keeps what concerns it.
+// From graph and plan to the listing of one rank: its tasks, and the messages that go with them, node by node.
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <numeric>
 #include <set>
 #include <stdexcept>
 
-#include "framework/program/listing.hpp"
+#include "framework/program/distribution.hpp"
 #include "kernels/reduce.hpp"
 
 namespace tegula {
@@ -71,213 +69,174 @@ std::vector<Node> expand(Graph& graph, std::vector<Node> nodes, const Layout& la
   return result;
 }
 
-// Of each node. Gradients by inputs are those that the gradients of another stage are computed from.
-std::vector<Pass> passes(const std::vector<Node>& nodes, const Layout& layout) {
-  std::vector<Pass> result(nodes.size(), Pass::forward);
-  std::set<int> waited_for;  // tensors
-  for (std::size_t i = nodes.size(); i-- > 0;) {
-    const Node& node = nodes[i];
-    if (!node.scope.starts_with(gradient_scope) || node.outputs.empty()) continue;
-    const bool waited =
-        std::ranges::any_of(node.outputs, [&](const Tensor& y) { return waited_for.contains(y.id()); });
-    result[i] = waited ? Pass::input_gradient : Pass::weight_gradient;
-    for (const Tensor& x : node.inputs)
-      if (x && (waited || layout.stage(x) != layout.stage(node.outputs[0]))) waited_for.insert(x.id());
-  }
-  return result;
-}
-
-// One tuple of tiles of a node's axes.
-class Tuple final : public TileRange {
- public:
-  Tuple(const Layout& layout, const Axes& axes) : layout_(layout), axes_(axes), index_(axes.size()) {}
-
-  // Sets the tiles of the axes from `offset` on from a row-major index.
-  void set(std::size_t offset, std::size_t count, std::int64_t index) {
-    for (std::size_t i = offset + count; i-- > offset;) {
-      index_[i] = index % layout_.tiles(axes_[i]);
-      index /= layout_.tiles(axes_[i]);
-    }
-  }
-  void set_chain(bool first, bool last) { first_ = first, last_ = last; }
-
-  // Of a pass of a stage on the micro-batch that the tiles are of; 0 where they are of none.
-  double time(int stage, Pass pass) const {
-    auto place = std::ranges::find_if(axes_, [&](const Axis& axis) { return layout_.is_micro_batch(axis); });
-    return place == axes_.end() ? 0 : layout_.time(stage, index_[place - axes_.begin()], pass);
-  }
-
-  std::int64_t tile(const Axis& axis) const { return index_[std::ranges::find(axes_, axis) - axes_.begin()]; }
-  std::int64_t tile_of(const Axes& axes) const {  // row-major, among the tiles of a tensor with these axes
-    std::int64_t linear = 0;
-    for (const Axis& axis : axes) linear = linear * layout_.tiles(axis) + tile(axis);
-    return linear;
-  }
-  std::int64_t begin(const Axis& axis) const override { return tile(axis) * layout_.tile_size(axis); }
-  std::int64_t extent(const Axis& axis) const override {
-    return std::min(layout_.tile_size(axis), layout_.extent(axis) - begin(axis));
-  }
-  std::int64_t full_extent(const Axis& axis) const override { return layout_.extent(axis); }
-  bool first() const override { return first_; }
-  bool last() const override { return last_; }
-
- private:
-  const Layout& layout_;
-  const Axes& axes_;
-  std::vector<std::int64_t> index_;
-  bool first_ = true, last_ = true;
-};
-
 class Lowering {
  public:
-  Lowering(const Layout& layout, std::vector<Pass> passes, int rank, Listing& listing)
-      : layout_(layout), passes_(std::move(passes)), rank_(rank), listing_(listing) {}
+  Lowering(Graph& graph, const Layout& layout, const Distribution& distribution, int rank, Listing& listing)
+      : graph_(graph),
+        layout_(layout),
+        distribution_(distribution),
+        rank_(rank),
+        listing_(listing),
+        pending_(listing.nodes.size() + 1) {}
 
+  void states();
   void node(int index);
-  void output(const Tensor& tensor);
-  void finish(const std::vector<Tensor>& outputs);
+  void outputs(const std::vector<Tensor>& tensors);
 
  private:
-  // Contents of one tile, or of a partial sum: written on `home`, copied to ranks that read it.
-  struct Value {
-    const TensorInfo* info;
-    int tensor;
-    std::int64_t tile;
-    int home;
-    std::set<int> delivered;
-    std::vector<int> receivers;          // the same in their order
-    int buffer = -1;                     // on this rank
-    double written_at = 0, read_at = 0;  // latest times
-  };
+  int add_buffer(Buffer::Kind kind, int tensor, std::int64_t tile);
+  int state(int tensor, std::int64_t tile);
+  int read(int node, const Tensor& tensor, std::int64_t tile);
+  void pass_on(const Value& value, int buffer, std::span<const Distribution::Reader> readers,
+               std::size_t number, int now = -1);
+  void made(const Value& value, int buffer);
+  void chain(int index, std::int64_t tile, std::int64_t group, const std::vector<int>& written);
+  void add_up(int index, std::int64_t tile, std::map<std::int64_t, int> sums);
+  void update(int index, std::int64_t tile);
+  void append(int index);
 
-  Value& value(const Tensor& tensor, std::int64_t tile);
-  int add_buffer(const Value& value, Buffer::Kind kind);
-  void read(Value& value, int rank);
-  void write(Value& value, int rank);
-  void emit(int node, double time, TaskSpec spec, std::span<Value* const> operands);
-  double time(double own, std::span<Value* const> read, std::span<Value* const> written);
-  void combine(int node, Combine how, Value& left, Value& right, Value& into);
-  void update(int index, Tuple& tuple);
-  void one_task(int index, Tuple& tuple, int rank, std::span<Value* const> written);
-  void prioritize();
-  void drop_after_last_use();
-
+  Graph& graph_;
   const Layout& layout_;
-  std::vector<Pass> passes_;  // by node
+  const Distribution& distribution_;
   int rank_;
   Listing& listing_;
-  std::map<std::pair<int, std::int64_t>, Value> values_;
-  std::int64_t next_tag_ = 0;
+  std::map<Value, int> buffers_;                             // of values that this rank has
+  std::map<std::pair<int, std::int64_t>, int> states_;       // buffers of states, by tensor and tile
+  std::vector<std::vector<Instruction>> pending_;            // messages, by the node that first reads them
+  // What the present node adds. What arrives for it goes first, in the same order on all ranks, as they pass it on to each
+  // other.
+  std::map<Value, std::vector<Instruction>> arriving_;
+  std::vector<Instruction> instructions_;
 };
 
-Lowering::Value& Lowering::value(const Tensor& tensor, std::int64_t tile) {
-  auto [place, added] = values_.try_emplace({tensor.id(), tile});
-  if (added) place->second = {&tensor.info(), tensor.id(), tile, layout_.owner(tensor, tile), {}};
-  return place->second;
-}
-
-int Lowering::add_buffer(const Value& value, Buffer::Kind kind) {
-  listing_.buffers.push_back({kind, value.tensor, static_cast<int>(value.tile), value.info->dtype,
-                              layout_.region(value.info->axes, value.tile)});
+int Lowering::add_buffer(Buffer::Kind kind, int tensor, std::int64_t tile) {
+  const TensorInfo& info = graph_.tensor(tensor).info();
+  listing_.buffers.push_back(
+      {kind, tensor, static_cast<int>(tile), info.dtype, layout_.region(info.axes, tile)});
   return static_cast<int>(listing_.buffers.size()) - 1;
 }
 
-// Makes the value readable on `rank`: inputs are filled where they are read, others travel from home, once, down a binomial
-// tree of those that ask for it, so that no rank sends it more often than the logarithm of their number.
-void Lowering::read(Value& value, int rank) {
-  if (value.info->kind == TensorInfo::Kind::input) {
-    if (rank != rank_ || value.buffer >= 0) return;
-    value.buffer = add_buffer(value, Buffer::Kind::input);
-    listing_.instructions.push_back({.kind = Instruction::Kind::fill, .buffers = {value.buffer}});
-    return;
-  }
-  if (rank == value.home) {
-    if (rank == rank_ && value.buffer < 0) value.buffer = add_buffer(value, Buffer::Kind::state);
-    return;
-  }
-  if (!value.delivered.insert(rank).second) return;
-  value.receivers.push_back(rank);
-  const std::size_t number = value.receivers.size(), parent = number & (number - 1);  // home is number 0
-  const int from = parent == 0 ? value.home : value.receivers[parent - 1];
-  std::int64_t tag = next_tag_++;
-  if (rank_ == from) {
-    if (from == value.home) read(value, rank_);
-    listing_.instructions.push_back({.kind = Instruction::Kind::send,
-                                     .buffers = {value.buffer},
-                                     .peer = rank,
-                                     .tag = tag,
-                                     .time = value.written_at});
-  } else if (rank_ == rank) {
-    value.buffer = add_buffer(value, Buffer::Kind::replica);
-    listing_.instructions.push_back({.kind = Instruction::Kind::receive,
-                                     .buffers = {value.buffer},
-                                     .peer = from,
-                                     .tag = tag,
-                                     .time = value.written_at});
+int Lowering::state(int tensor, std::int64_t tile) {
+  auto [known, added] = states_.try_emplace({tensor, tile});
+  if (added) known->second = add_buffer(Buffer::Kind::state, tensor, tile);
+  return known->second;
+}
+
+// A value goes down a binomial tree of its readers, so that no rank sends it more often than the logarithm of their number.
+// Number 0 is its home; `number` passes it on to those who differ from it in one bit below its lowest.
+void Lowering::pass_on(const Value& value, int buffer, std::span<const Distribution::Reader> readers,
+                       std::size_t number, int now) {
+  for (std::size_t bit = 1; (number & bit) == 0 && number + bit <= readers.size(); bit *= 2) {
+    const Distribution::Reader& to = readers[number + bit - 1];
+    Instruction send{.kind = Instruction::Kind::send, .buffers = {buffer}, .peer = to.rank};
+    send.tag = distribution_.number(value);
+    send.time = distribution_.written(value);
+    (to.node > now ? pending_[to.node] : arriving_[value]).push_back(std::move(send));
   }
 }
 
-// The value is (re)written on `rank`, which becomes its home; copies elsewhere are stale.
-void Lowering::write(Value& value, int rank) {
-  value.home = rank;
-  value.delivered.clear();
-  value.receivers.clear();
-  if (rank != rank_)
-    value.buffer = -1;
-  else if (value.buffer < 0)
-    value.buffer = add_buffer(
-        value, value.info->kind == TensorInfo::Kind::state ? Buffer::Kind::state : Buffer::Kind::value);
+// This rank is the home of the value.
+void Lowering::made(const Value& value, int buffer) {
+  buffers_[value] = buffer;
+  pass_on(value, buffer, distribution_.readers(value), 0);
 }
 
-// Of a task: its own, or the latest of those that it has to come after. Remembers it for those behind it.
-double Lowering::time(double own, std::span<Value* const> read, std::span<Value* const> written) {
-  for (const Value* x : read)
-    if (x) own = std::max(own, x->written_at);
-  for (const Value* y : written) own = std::max({own, y->written_at, y->read_at});
-  for (Value* x : read)
-    if (x) x->read_at = std::max(x->read_at, own);
-  for (Value* y : written) y->written_at = own;
-  return own;
+// State is sent from the start, to those who read it first, first.
+void Lowering::states() {
+  for (int id = 0; id < static_cast<int>(graph_.tensors().size()); ++id)
+    if (const Tensor tensor = graph_.tensor(id); tensor.info().kind == TensorInfo::Kind::state)
+      distribution_.for_each_tile(tensor, rank_, [&](std::int64_t tile) {
+        const Value value{id, tile};
+        if (const auto readers = distribution_.readers(value); !readers.empty())
+          pass_on(value, state(id, tile), readers, 0);
+        const Buffer buffer{.kind = Buffer::Kind::state,
+                            .tensor = id,
+                            .tile = static_cast<int>(tile),
+                            .dtype = tensor.dtype(),
+                            .region = layout_.region(tensor.axes(), tile)};
+        listing_.state_bytes += buffer.bytes();
+      });
 }
 
-void Lowering::emit(int index, double time, TaskSpec spec, std::span<Value* const> operands) {
-  Instruction task{.kind = Instruction::Kind::task, .node = index, .spec = std::move(spec)};
-  task.time = time;
-  for (Value* operand : operands) task.buffers.push_back(operand ? operand->buffer : -1);
-  listing_.instructions.push_back(std::move(task));
+// The buffer of what the node reads, brought here if it is not: inputs are filled where they are read.
+int Lowering::read(int node, const Tensor& tensor, std::int64_t tile) {
+  const Value value = distribution_.read_by(node, tensor, tile);
+  if (auto known = buffers_.find(value); known != buffers_.end()) return known->second;
+  int& buffer = buffers_[value];
+  if (tensor.info().kind == TensorInfo::Kind::input) {
+    buffer = add_buffer(Buffer::Kind::input, tensor.id(), tile);
+    instructions_.push_back({.kind = Instruction::Kind::fill, .buffers = {buffer}});
+    return buffer;
+  }
+  if (distribution_.home(value) == rank_) {
+    if (tensor.info().kind != TensorInfo::Kind::state)
+      throw std::logic_error("[compile] " + tensor.describe() + " is read before it is computed");
+    return buffer = state(tensor.id(), tile);
+  }
+  buffer = add_buffer(Buffer::Kind::replica, tensor.id(), tile);
+  const std::vector<Distribution::Reader> readers = distribution_.readers(value);
+  const auto self = std::ranges::find(readers, rank_, &Distribution::Reader::rank);
+  const std::size_t number = self - readers.begin() + 1, parent = number & (number - 1);
+  arriving_[value].push_back({.kind = Instruction::Kind::receive,
+                                   .buffers = {buffer},
+                                   .peer = parent == 0 ? distribution_.home(value) : readers[parent - 1].rank,
+                                   .tag = distribution_.number(value),
+                                   .time = distribution_.written(value)});
+  pass_on(value, buffer, readers, number, node);
+  return buffer;
 }
 
-// Runs the node's task for the tuple on `rank`: brings the inputs there, writes the outputs.
-void Lowering::one_task(int index, Tuple& tuple, int rank, std::span<Value* const> written) {
+// The tasks of one group, which add to `written` one after the other.
+void Lowering::chain(int index, std::int64_t tile, std::int64_t group, const std::vector<int>& written) {
   const Node& node = listing_.nodes[index];
-  TaskSpec spec = node.semantics->task(node, tuple);
-  std::vector<Value*> operands;
-  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-    const Tensor& x = node.inputs[i];
-    // A bias, say, is of use only to the last task of a chain.
-    bool used = x && spec.op->has(spec.attributes.data(), static_cast<int>(i));
-    operands.push_back(used ? &value(x, tuple.tile_of(node.axes(i))) : nullptr);
-    if (used) read(*operands.back(), rank);
+  const Distribution::Work& work = distribution_.work(index);
+  Tuple tuple(layout_, work.axes);
+  work.set_written(tuple.index, tile);
+  const std::vector<std::int64_t> links = distribution_.links(index, tile, group);
+  double time = 0;
+  for (const std::int64_t link : links) {
+    work.set_summed(tuple.index, link);
+    tuple.set_chain(link == links.front(), link == links.back());
+    Instruction task{.kind = Instruction::Kind::task, .node = index};
+    task.spec = node.semantics->task(node, tuple);
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      // A bias, say, is of use only to the last task of a chain.
+      const bool used =
+          node.inputs[i] && task.spec.op->has(task.spec.attributes.data(), static_cast<int>(i));
+      task.buffers.push_back(used ? read(index, node.inputs[i], work.tile_of(i, tuple.index)) : -1);
+    }
+    task.buffers.insert(task.buffers.end(), written.begin(), written.end());
+    time = std::max(time, work.times.at(work.batch < 0 ? 0 : layout_.micro_batch(tuple.index[work.batch])));
+    task.time = time;
+    instructions_.push_back(std::move(task));
   }
-  const double when = time(tuple.time(layout_.stage(node.outputs[0]), passes_[index]), operands, written);
-  for (Value* y : written) {
-    write(*y, rank);
-    operands.push_back(y);
-  }
-  if (rank == rank_) emit(index, when, std::move(spec), operands);
 }
 
-// left += right, in that order, where less has to travel.
-void Lowering::combine(int index, Combine how, Value& left, Value& right, Value& into) {
-  int owner = layout_.owner(listing_.nodes[index].outputs[0], into.tile);
-  Value &kept = right.home == owner && left.home != owner ? right : left,
-        &read_one = &kept == &left ? right : left;
-  int rank = kept.home;
-  read(read_one, rank);
-  Value *const from[] = {&read_one}, *const to[] = {&kept};
-  const double when = time(0, from, to);
-  if (rank == rank_) {
-    Buffer& buffer = listing_.buffers[kept.buffer];
+// The groups' sums, of which this rank has some, come together.
+void Lowering::add_up(int index, std::int64_t tile, std::map<std::int64_t, int> sums) {
+  const Tensor& output = listing_.nodes[index].outputs[0];
+  const Value value{output.id(), tile};
+  const Distribution::Tree tree = distribution_.tree(index, tile);
+  for (const Distribution::Addition& addition : tree.additions) {
+    const Distribution::Sum &kept = addition.kept, &read = addition.read;
+    const std::int64_t tag = distribution_.number(value, read.group);
+    if (read.rank == rank_ && kept.rank != rank_)
+      instructions_.push_back({.kind = Instruction::Kind::send,
+                                       .buffers = {sums.at(read.group)},
+                                       .peer = kept.rank,
+                                       .tag = tag,
+                                       .time = read.time});
+    if (kept.rank != rank_) continue;
+    if (read.rank != rank_) {
+      sums[read.group] = add_buffer(Buffer::Kind::replica, value.tensor, tile);
+      instructions_.push_back({.kind = Instruction::Kind::receive,
+                                       .buffers = {sums[read.group]},
+                                       .peer = read.rank,
+                                       .tag = tag,
+                                       .time = read.time});
+    }
+    const Buffer& buffer = listing_.buffers[sums.at(kept.group)];
+    const Combine how = distribution_.work(index).combine;
     Reduce reduce{};
     reduce.kind = how == Combine::max           ? Reduce::Kind::max
                   : how == Combine::log_sum_exp ? Reduce::Kind::log_sum_exp
@@ -286,210 +245,89 @@ void Lowering::combine(int index, Combine how, Value& left, Value& right, Value&
     reduce.extent[0] = static_cast<int>(buffer.bytes() / static_cast<std::int64_t>(size_of(buffer.dtype)));
     reduce.scale = 1;
     reduce.accumulate = true;
-    listing_.instructions.push_back({.kind = Instruction::Kind::task,
+    instructions_.push_back({.kind = Instruction::Kind::task,
                                      .node = index,
                                      .spec = TaskSpec::of(reduce, buffer.dtype),
-                                     .buffers = {read_one.buffer, kept.buffer},
-                                     .time = when});
+                                     .buffers = {sums.at(read.group), sums.at(kept.group)},
+                                     .time = addition.time});
   }
-  into.home = kept.home;
-  into.buffer = kept.buffer;
-  into.written_at = when;
-  into.delivered.clear();
-  into.receivers.clear();
+  if (tree.result.rank == rank_) made(value, sums.at(tree.result.group));
 }
 
-void Lowering::update(int index, Tuple& tuple) {
+void Lowering::update(int index, std::int64_t tile) {
   const Node& node = listing_.nodes[index];
-  TaskSpec spec = node.semantics->task(node, tuple);
-  std::vector<Value*> operands, changed;
-  int owner = -1;
+  const Distribution::Work& work = distribution_.work(index);
+  Tuple tuple(layout_, work.axes);
+  work.set_written(tuple.index, tile);
+  Instruction task{.kind = Instruction::Kind::task, .node = index};
+  task.spec = node.semantics->task(node, tuple);
+  task.time = work.times.at(work.batch < 0 ? 0 : layout_.micro_batch(tuple.index[work.batch]));
+  std::vector<std::size_t> changed;
   for (std::size_t i = 0; i < node.inputs.size(); ++i) {
     const Tensor& x = node.inputs[i];
-    operands.push_back(x ? &value(x, tuple.tile_of(x.axes())) : nullptr);
-    if (!x || spec.op->operands[i].access != Access::read_write) continue;
-    if (owner < 0) owner = layout_.owner(x, operands.back()->tile);
-    changed.push_back(operands.back());
+    task.buffers.push_back(x ? read(index, x, work.tile_of(i, tuple.index)) : -1);
+    if (x && task.spec.op->operands[i].access == Access::read_write) changed.push_back(i);
   }
-  for (Value* operand : operands)
-    if (operand) read(*operand, owner);
-  const double when = time(0, operands, changed);
-  for (Value* state : changed) write(*state, owner);
-  if (owner == rank_) emit(index, when, std::move(spec), operands);
+  const std::vector<int> buffers = task.buffers;
+  instructions_.push_back(std::move(task));
+  for (const std::size_t i : changed) {
+    if (listing_.buffers[buffers[i]].kind != Buffer::Kind::state)
+      throw std::logic_error("[compile] " + node.inputs[i].describe() + " is updated where it is not");
+    const Value before = distribution_.read_by(index, node.inputs[i], work.tile_of(i, tuple.index));
+    made({before.tensor, before.tile, before.version + 1}, buffers[i]);
+  }
 }
 
 void Lowering::node(int index) {
   const Node& node = listing_.nodes[index];
-  bool updates_state = node.outputs.empty();
-  const Axes& written = node.axes(updates_state ? 0 : node.inputs.size());
-  Axes axes = written, summed;
-  for (std::size_t i = 0; i < node.inputs.size() + node.outputs.size(); ++i) {
-    if (i < node.inputs.size() && !node.inputs[i]) continue;
-    for (const Axis& axis : node.axes(i))  // of outputs: axes such as those of a convolution's
-      if (std::ranges::find(axes, axis) == axes.end()) axes.push_back(axis), summed.push_back(axis);
-  }
-
-  Tuple tuple(layout_, axes);
-  std::int64_t chain = layout_.tiles(summed);
-  std::int64_t group = node.semantics->chain ? chain : layout_.group_size(summed);
-  Combine how = node.semantics->combine ? node.semantics->combine(node) : Combine::sum;
-  for (std::int64_t tile = 0; tile < layout_.tiles(written); ++tile) {
-    tuple.set(0, written.size(), tile);
-    tuple.set(written.size(), summed.size(), 0);
-    if (updates_state) {
-      update(index, tuple);
-      continue;
-    }
-    // A chain within each group runs where the group's first tiles of the summed axes are ...
-    std::vector<Value*> outputs;
-    for (const Tensor& y : node.outputs) outputs.push_back(&value(y, tile));
-    std::deque<Value> partial;
-    bool any = false;
-    for (std::int64_t begin = 0; begin < chain; begin += group) {
-      std::vector<std::int64_t> links;
-      for (std::int64_t i = begin; i < std::min(begin + group, chain); ++i) {
-        tuple.set(written.size(), summed.size(), i);
-        if (!node.semantics->skip || !node.semantics->skip(node, tuple)) links.push_back(i);
-      }
-      if (links.empty() && (any || begin + group < chain)) continue;
-      if (links.empty()) links.push_back(begin);  // nothing contributes, but the output has to be written
-      any = true;
-      tuple.set(written.size(), summed.size(), begin);
-      int rank = layout_.owner(node.outputs[0], tile);
-      for (const Axis& axis : summed)
-        if (!node.semantics->chain) rank = layout_.moved(rank, node.outputs[0], axis, tuple.tile(axis));
-      if (group < chain) outputs = {&partial.emplace_back(value(node.outputs[0], tile))};
-      for (std::int64_t i : links) {
-        tuple.set(written.size(), summed.size(), i);
-        tuple.set_chain(i == links.front(), i == links.back());
-        one_task(index, tuple, rank, outputs);
-      }
-    }
-    // ... and the groups come together in a balanced binary tree.
-    std::vector<Value*> level;
-    for (Value& sum : partial) level.push_back(&sum);
-    while (level.size() > 1) {
-      std::vector<Value*> next;
-      for (std::size_t i = 0; i + 1 < level.size(); i += 2) {
-        combine(index, how, *level[i], *level[i + 1], *level[i]);
-        next.push_back(level[i]);
-      }
-      if (level.size() % 2) next.push_back(level.back());
-      level = std::move(next);
-    }
-    if (!level.empty()) value(node.outputs[0], tile) = *level[0];
-  }
+  const Distribution::Work& work = distribution_.work(index);
+  distribution_.for_each_tile(
+      index, rank_, [&](std::int64_t tile, std::span<const std::int64_t> groups) {
+        if (work.updates_state) return update(index, tile);
+        if (work.moved.size() == 1) {
+          std::vector<int> written;
+          for (const Tensor& y : node.outputs)
+            written.push_back(add_buffer(Buffer::Kind::value, y.id(), tile));
+          chain(index, tile, 0, written);
+          for (std::size_t i = 0; i < written.size(); ++i) made({node.outputs[i].id(), tile}, written[i]);
+          return;
+        }
+        std::map<std::int64_t, int> sums;  // buffers
+        for (const std::int64_t group : groups) {
+          if (node.semantics->skip && distribution_.links(index, tile, group).empty()) continue;
+          sums[group] = add_buffer(Buffer::Kind::value, node.outputs[0].id(), tile);
+          chain(index, tile, group, {sums[group]});
+        }
+        if (!sums.empty()) add_up(index, tile, std::move(sums));
+      });
+  append(index);
 }
 
-void Lowering::output(const Tensor& tensor) {
-  for (std::int64_t tile = 0; tile < layout_.tiles(tensor.axes()); ++tile) {
-    Value& v = value(tensor, tile);
-    read(v, 0);
-    if (rank_ == 0)
-      listing_.instructions.push_back(
-          {.kind = Instruction::Kind::fetch, .buffers = {v.buffer}, .time = v.written_at});
-  }
-}
-
-void Lowering::finish(const std::vector<Tensor>& outputs) {
-  std::set<int> brought;
-  for (const Tensor& tensor : outputs)
-    if (brought.insert(tensor.id()).second) output(tensor);
-  // As the schedule says; what it does not tell apart stays as it is. Nothing comes before what it needs.
-  std::ranges::stable_sort(listing_.instructions, {}, &Instruction::time);
-  prioritize();
-  drop_after_last_use();
-}
-
-// Priority: the work, in units of 100 kflop, on the longest path from the task to the end of the step. What is sent comes
-// first, as another rank waits for it.
-void Lowering::prioritize() {
-  constexpr double unit = 1e5, waited_for = 1e6;
-  constexpr double ahead = 1 << 22;  // beyond the paths of a step
-  int turn = 0;                      // of the times that there are
-  for (std::size_t i = 1; i < listing_.instructions.size(); ++i)
-    turn += listing_.instructions[i].time > listing_.instructions[i - 1].time;
-  // By buffer: from the tasks that read its present contents.
-  std::vector<double> path(listing_.buffers.size(), 0);
-  for (std::size_t i = listing_.instructions.size(); i-- > 0;) {
-    Instruction& instruction = listing_.instructions[i];
-    double longest = instruction.kind == Instruction::Kind::send ? waited_for : 0;
-    if (instruction.kind == Instruction::Kind::task) {
-      const TaskSpec& spec = instruction.spec;
-      int operand = 0;
-      for (const OperandInfo& info : spec.op->operands) {
-        if (info.access == Access::scratch) continue;
-        int buffer = instruction.buffers[operand];
-        Access mode = spec.op->access(spec.attributes.data(), operand++);
-        if (buffer < 0 || mode == Access::read) continue;
-        longest = std::max(longest, path[buffer]);
-        if (mode == Access::write) path[buffer] = 0;
-      }
-      longest += std::max(1.0, spec.op->flops(spec.attributes.data()) / unit);
-    } else if (instruction.kind == Instruction::Kind::fill) {
-      longest = path[instruction.buffers[0]] + 1;
-    }
-    // What the schedule has earlier comes first: nothing later matters before.
-    constexpr double least = std::numeric_limits<int>::min();
-    instruction.priority = static_cast<int>(std::max(longest - turn * ahead, least));
-    if (i > 0) turn -= instruction.time > listing_.instructions[i - 1].time;
-    for (int buffer : instruction.buffers)
-      if (buffer >= 0) path[buffer] = std::max(path[buffer], longest);
-  }
-}
-
-// Drops each buffer after its last use, and adds up the predictions.
-void Lowering::drop_after_last_use() {
-  std::vector<std::size_t> last_use(listing_.buffers.size(), 0);
-  for (std::size_t i = 0; i < listing_.instructions.size(); ++i)
-    for (int buffer : listing_.instructions[i].buffers)
-      if (buffer >= 0) last_use[buffer] = i;
-
-  std::vector<Instruction> with_drops;
-  std::vector<char> live(listing_.buffers.size(), 0);
-  std::int64_t current = 0;
-  // Buffers with memory that others may take over, the one that is free the longest first.
-  std::map<std::pair<int, std::vector<std::int64_t>>, std::deque<int>> free;
-  auto key = [&](int b) {
-    const Buffer& buffer = listing_.buffers[b];
-    // Whatever is recomputed, of any layer, so that none is before its gradients need it.
-    const int pool =
-        layout_.is_recomputed(buffer.tensor) ? -1 - static_cast<int>(buffer.dtype) : buffer.tensor;
-    return std::pair(pool, buffer.region.extent);
+void Lowering::append(int index) {
+  auto add = [&](std::vector<Instruction>& from) {
+    std::ranges::move(from, std::back_inserter(listing_.instructions));
+    from.clear();
   };
-  for (std::size_t i = 0; i < listing_.instructions.size(); ++i) {
-    Instruction& instruction = listing_.instructions[i];
-    std::vector<int> used = instruction.buffers;
-    for (int b : used) {
-      if (b < 0 || live[b] || listing_.buffers[b].kind == Buffer::Kind::state) continue;
-      live[b] = 1;
-      current += listing_.buffers[b].bytes();
-      if (auto place = free.find(key(b)); place != free.end() && !place->second.empty()) {
-        listing_.buffers[b].memory = place->second.front();
-        place->second.pop_front();
-      }
-    }
-    listing_.peak_bytes = std::max(listing_.peak_bytes, current);
-    if (instruction.kind == Instruction::Kind::task) {
-      ++listing_.tasks;
-      listing_.flops += instruction.spec.op->flops(instruction.spec.attributes.data());
-    } else if (instruction.kind == Instruction::Kind::send) {
-      listing_.sent_bytes += listing_.buffers[used[0]].bytes();
-    } else if (instruction.kind == Instruction::Kind::receive) {
-      listing_.received_bytes += listing_.buffers[used[0]].bytes();
-    }
-    with_drops.push_back(std::move(instruction));
-    for (int b : used) {
-      if (b < 0 || last_use[b] != i || !live[b]) continue;
-      live[b] = 0;
-      current -= listing_.buffers[b].bytes();
-      with_drops.push_back({.kind = Instruction::Kind::drop, .buffers = {b}});
-      const Buffer& buffer = listing_.buffers[b];
-      if (layout_.has_micro_batches(buffer.tensor) || layout_.is_recomputed(buffer.tensor))
-        free[key(b)].push_back(buffer.memory < 0 ? b : buffer.memory);
+  add(pending_[index]);
+  for (auto& [value, messages] : arriving_) add(messages);
+  arriving_.clear();
+  add(instructions_);
+}
+
+void Lowering::outputs(const std::vector<Tensor>& tensors) {
+  const int after = static_cast<int>(listing_.nodes.size());
+  std::set<int> brought;
+  for (const Tensor& tensor : tensors) {
+    if (rank_ != 0 || !brought.insert(tensor.id()).second) continue;
+    for (std::int64_t tile = 0; tile < layout_.tiles(tensor.axes()); ++tile) {
+      const int buffer = read(after, tensor, tile);
+      instructions_.push_back(
+          {.kind = Instruction::Kind::fetch,
+           .buffers = {buffer},
+           .time = distribution_.written(distribution_.read_by(after, tensor, tile))});
     }
   }
-  listing_.instructions = std::move(with_drops);
+  append(after);
 }
 
 }  // namespace
@@ -504,21 +342,16 @@ Listing lower(Graph& graph, const Plan& plan, int rank, int ranks, const Compile
   listing.nodes = recompute(graph, listing.nodes, plan, layout, options.outputs);
   layout.learn(listing.nodes);
 
-  Lowering lowering(layout, passes(listing.nodes, layout), rank, listing);
+  const Distribution distribution(graph, layout, listing.nodes, passes(listing.nodes, layout),
+                                  options.outputs, ranks);
+  Lowering lowering(graph, layout, distribution, rank, listing);
+  lowering.states();
   for (int i = 0; i < static_cast<int>(listing.nodes.size()); ++i) lowering.node(i);
-  lowering.finish(options.outputs);
-
-  for (int id = 0; id < static_cast<int>(graph.tensors().size()); ++id) {
-    Tensor tensor = graph.tensor(id);
-    if (tensor.info().kind != TensorInfo::Kind::state) continue;
-    for (std::int64_t tile = 0; tile < layout.tiles(tensor.axes()); ++tile) {
-      if (layout.owner(tensor, tile) != rank) continue;
-      Buffer buffer{Buffer::Kind::state, id, static_cast<int>(tile), tensor.dtype(),
-                    layout.region(tensor.axes(), tile)};
-      listing.state_bytes += buffer.bytes();
-    }
-  }
-  listing.peak_bytes += listing.state_bytes;
+  lowering.outputs(options.outputs);
+  // As the schedule says; what it does not tell apart stays as it is. Nothing comes before what it needs.
+  std::ranges::stable_sort(listing.instructions, {}, &Instruction::time);
+  prioritize(listing);
+  drop_after_last_use(listing, layout);
   return listing;
 }
 

@@ -120,16 +120,17 @@ class Execution::Rank {
         break;
       case send: {
         Message message{rank_, instruction.peer, place(listing_.buffers[buffers[0]]), read(buffers[0])};
-        require(all_.sent_.emplace(instruction.tag, message).second, "a tag is used twice");
+        require(all_.sent_.emplace(std::tuple(rank_, instruction.peer, instruction.tag), message).second,
+                "a tag is used twice");
         break;
       }
       case receive: {
-        auto place_of = all_.sent_.find(instruction.tag);
+        auto place_of = all_.sent_.find({instruction.peer, rank_, instruction.tag});
         if (place_of == all_.sent_.end()) return false;
         const Message& message = place_of->second;
         require(message.to == rank_ && message.from == instruction.peer, "sender and receiver do not match");
         require(message.tile == place(listing_.buffers[buffers[0]]), "what is sent is not what is received");
-        require(received_.insert(instruction.tag).second, "a message is received twice");
+        require(received_.emplace(instruction.peer, instruction.tag).second, "a message is received twice");
         write(buffers[0], message.contents);
         ++all_.messages_;
         break;
@@ -182,7 +183,7 @@ class Execution::Rank {
   std::vector<char> dropped_;
   std::vector<int> owner_;  // buffer, by memory: each its own to begin with
   std::vector<int> last_use_;
-  std::set<std::int64_t> received_;
+  std::set<std::pair<int, std::int64_t>> received_;
   int next_ = 0, node_ = 0;
   double time_ = 0;
 };

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <tuple>
 #include <set>
 #include <string>
 #include <utility>
@@ -37,7 +38,7 @@ class Execution {
   class Rank;
   std::map<std::pair<int, int>, Hash> state_, outputs_;
   std::multiset<Hash> tasks_;
-  std::map<std::int64_t, Message> sent_;  // by tag
+  std::map<std::tuple<int, int, std::int64_t>, Message> sent_;  // by sender, receiver and tag
   std::int64_t messages_ = 0;
 };
 
