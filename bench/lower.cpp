@@ -12,7 +12,9 @@
 using namespace tegula;
 
 int main() {
-  std::printf("48-layer GPT (1600 wide, 1.6e9 parameters), context 1024, 4 micro-batches of 1 per rank, 1F1B, AdamW\n");
+  std::printf(
+      "48-layer GPT (1600 wide, 1.6e9 parameters), context 1024, 4 micro-batches of 1 per rank, 1F1B, "
+      "AdamW\n");
   std::printf(" ranks  data  tensor  stage    tasks  buffers   messages   seconds (median of 3)\n");
   struct Mesh {
     int data, tensor, stage;
@@ -30,7 +32,10 @@ int main() {
     const Tensor loss = layers::cross_entropy(model(tokens), target);
     layers::adamw(g, loss, model.parameters());
     Plan plan;
-    plan.mesh({{"data", data}, {"tensor", tensor}, {"stage", stage}}).tile(batch, 1).group(batch, 4).shard(batch, "data");
+    plan.mesh({{"data", data}, {"tensor", tensor}, {"stage", stage}})
+        .tile(batch, 1)
+        .group(batch, 4)
+        .shard(batch, "data");
     for (const char* name : {"head", "hidden", "vocabulary"}) {
       const Axis axis = g.find_axis(name).value();
       plan.tile(axis, (axis.extent() + tensor - 1) / tensor).shard(axis, "tensor");
@@ -50,7 +55,7 @@ int main() {
       return i.kind == Instruction::Kind::send || i.kind == Instruction::Kind::receive;
     });
     std::printf("%6d %5d %7d %6d %8lld %8zu %10lld %9.3f\n", ranks, data, tensor, stage,
-                static_cast<long long>(listing.tasks), listing.buffers.size(), static_cast<long long>(messages),
-                seconds[1]);
+                static_cast<long long>(listing.tasks), listing.buffers.size(),
+                static_cast<long long>(messages), seconds[1]);
   }
 }

@@ -24,6 +24,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -276,5 +277,13 @@ struct RegisterCuda {
     });
   }
 };
+
+// What is set aside for `bytes` of scratch: one of eight sizes per power of two, so that ragged tiles share the memory of whole
+// ones.
+inline std::size_t scratch_room(std::size_t bytes) {
+  if (bytes <= 64) return bytes;
+  const std::size_t step = std::bit_floor(bytes - 1) / 8;
+  return (bytes + step - 1) / step * step;
+}
 
 }  // namespace tegula

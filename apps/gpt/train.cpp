@@ -276,7 +276,7 @@ int Trainer::run() {
     const double loss = mean_loss(*judge_, net_, validation_, s_.validation_batches, runtime_);
     progress_->note(
         fmt::format("step {}: validation loss {:.4f}; memory {:.0f} MB, of which tiles {:.0f} MB at most",
-                    done, loss, resident_mb(), static_cast<double>(step_->listing().peak_bytes) * 1e-6));
+                    done, loss, resident_mb(), static_cast<double>(step_->peak_bytes()) * 1e-6));
     folder_->record(
         {{"step", done}, {"validation_loss", loss}, {"validation_loss_hex", io::hex_float(loss)}});
     if (events_) events_->add(done, {{"validation_loss", loss}});

@@ -72,6 +72,8 @@ class Plan {
   const std::vector<int>& proportions(int dimension) const { return proportions_[dimension]; }
   bool fuse() const { return fuse_; }
   bool is_micro_batch(const Axis& axis) const { return micro_batches_ == axis.id(); }
+  bool has_micro_batches() const { return micro_batches_ >= 0; }
+  bool recomputes() const { return !recomputed_.empty(); }
   // The scope that is recomputed as a unit with others of this path; empty optional: kept.
   std::optional<std::string> recomputed(std::string_view scope) const;
   const Schedule& schedule() const { return schedule_; }

@@ -51,8 +51,7 @@ Distribution::Distribution(Graph& graph, const Layout& layout, const std::vector
     Uses& uses = uses_[id];
     if (uses.reads.empty() && uses.made_by < 0 && !uses.is_output) continue;
     uses.first_number = next;
-    const std::size_t each =
-        uses.made_by < 0 ? uses.written.size() : works_[uses.made_by].moved.size() + 1;
+    const std::size_t each = uses.made_by < 0 ? uses.written.size() : works_[uses.made_by].moved.size() + 1;
     next += layout.tiles(graph.tensor(static_cast<int>(id)).axes()) * static_cast<std::int64_t>(each);
   }
   if (next >> 32 != 0)
@@ -171,8 +170,8 @@ int Distribution::rank_of(int node, std::span<const std::int64_t> index, std::in
 }
 
 // Tiles along an axis that may lie on the rank, so far as its shards and, if they have a say, the stages go. Empty: all.
-std::span<const std::int64_t> Distribution::candidates(const Layout::Spread& spread, std::size_t axis, int rank,
-                                                       bool by_stage) const {
+std::span<const std::int64_t> Distribution::candidates(const Layout::Spread& spread, std::size_t axis,
+                                                       int rank, bool by_stage) const {
   const Layout::Shards& shards = *spread.axes[axis];
   const int* places = by_stage && spread.batch == static_cast<int>(axis) ? spread.places : nullptr;
   if (shards.ranks.empty() && !places) return {};
@@ -189,7 +188,8 @@ std::span<const std::int64_t> Distribution::candidates(const Layout::Spread& spr
 }
 
 // One tile for each place that a tile can have on account of this axis.
-std::span<const std::int64_t> Distribution::representatives(const Layout::Spread& spread, std::size_t axis) const {
+std::span<const std::int64_t> Distribution::representatives(const Layout::Spread& spread,
+                                                            std::size_t axis) const {
   const Layout::Shards& shards = *spread.axes[axis];
   const int* places = spread.batch == static_cast<int>(axis) ? spread.places : nullptr;
   auto [known, added] = representatives_.try_emplace({&shards, places});
@@ -209,8 +209,9 @@ namespace {
 
 // Calls visit for each choice of one tile along each axis, in row-major order: of those given for the axis, or of all.
 template <class Visit>
-void for_each_choice(std::span<const std::span<const std::int64_t>> given, std::span<const std::int64_t> tiles,
-                     std::span<std::int64_t> index, Visit visit, std::size_t axis = 0) {
+void for_each_choice(std::span<const std::span<const std::int64_t>> given,
+                     std::span<const std::int64_t> tiles, std::span<std::int64_t> index, Visit visit,
+                     std::size_t axis = 0) {
   if (axis == given.size()) return visit();
   const std::int64_t count =
       given[axis].empty() ? tiles[axis] : static_cast<std::int64_t>(given[axis].size());
@@ -351,12 +352,14 @@ double Distribution::written(const Value& value) const {
   const Layout::Spread& spread = layout_.spread(graph_.tensor(value.tensor));
   if (spread.batch < 0) return times.latest();
   std::int64_t tile = value.tile;
-  for (std::size_t i = spread.tiles.size() - 1; static_cast<int>(i) > spread.batch; --i) tile /= spread.tiles[i];
+  for (std::size_t i = spread.tiles.size() - 1; static_cast<int>(i) > spread.batch; --i)
+    tile /= spread.tiles[i];
   return times.at(layout_.micro_batch(tile % spread.tiles[spread.batch]));
 }
 
 // Adds the ranks where tasks of the node read the tile.
-void Distribution::add_ranks(int node, std::size_t operand, std::int64_t tile, std::vector<int>& ranks) const {
+void Distribution::add_ranks(int node, std::size_t operand, std::int64_t tile,
+                             std::vector<int>& ranks) const {
   const Work& work = works_[node];
   const Layout::Spread& spread = layout_.spread(placed(node));
   std::vector<std::int64_t> index(work.axes.size());

@@ -75,13 +75,14 @@ class Distribution {
     std::size_t written = 0;                // how many axes are
     std::vector<std::vector<int>> operand;  // by operand, the places of its axes among these
     bool updates_state = false;
-    int placed = 0;                     // the operand whose owner runs the tasks: the output, or the updated state
+    int placed = 0;  // the operand whose owner runs the tasks: the output, or the updated state
     std::int64_t chain = 1, group = 1;  // summed tuples, in all and of a group
     Combine combine = Combine::sum;
-    std::vector<int> moved_along;  // mesh dimensions along which a group has a place of its own, whoever owns the tile
-    std::vector<int> moved;        // by group: what that place adds to a rank
-    int batch = -1;                // which axis has micro-batches
-    Times times;                   // of tasks
+    std::vector<int>
+        moved_along;  // mesh dimensions along which a group has a place of its own, whoever owns the tile
+    std::vector<int> moved;           // by group: what that place adds to a rank
+    int batch = -1;                   // which axis has micro-batches
+    Times times;                      // of tasks
     std::vector<double> group_times;  // of the last link, where micro-batches are summed over
 
     std::int64_t tile_of(std::size_t i, std::span<const std::int64_t> index) const {  // of operand i

@@ -54,7 +54,8 @@ Layout::Layout(Graph& graph, const Plan& plan, int ranks, const CompileOptions& 
     if (std::ranges::none_of(graph.nodes(),
                              [&](const Node& node) { return node.scope.starts_with(layer + "."); })) {
       std::string known;
-      for (const std::string& other : graph.layers()) known += (known.empty() ? "; there are " : ", ") + other;
+      for (const std::string& other : graph.layers())
+        known += (known.empty() ? "; there are " : ", ") + other;
       throw std::invalid_argument("[plan] layer " + layer + " is to be on stage " + std::to_string(stage) +
                                   ", but the graph has no scope of that name" + known);
     }
@@ -69,7 +70,8 @@ void Layout::check_schedule() {
     for (int m = 0; m < pipeline_.micro_batches; ++m) {
       auto refuse = [&](const std::string& why) {
         throw std::invalid_argument("[plan] the schedule " + schedule.name + " has stage " +
-                                    std::to_string(stage) + " work on micro-batch " + std::to_string(m) + why);
+                                    std::to_string(stage) + " work on micro-batch " + std::to_string(m) +
+                                    why);
       };
       for (const Pass pass : {Pass::forward, Pass::input_gradient, Pass::weight_gradient})
         if (!std::isfinite(time(stage, m, pass))) refuse(" at a time that is not a finite number");
@@ -261,8 +263,6 @@ bool Layout::has_micro_batches(int tensor) const {
   return std::ranges::any_of(graph_.tensor(tensor).axes(),
                              [&](const Axis& axis) { return is_micro_batch(axis); });
 }
-
-bool Layout::is_recomputed(int tensor) const { return graph_.tensor(tensor).info().repeats >= 0; }
 
 int Layout::group_size(const Axes& summed) const {
   // Counted along the outermost axis that is cut at all; inner ones belong to the same group.

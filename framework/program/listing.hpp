@@ -33,9 +33,8 @@ struct Buffer {
   int tile;  // row-major index among the tensor's tiles
   DType dtype;
   TileRegion region;
-  // The buffer whose memory this one takes over: that of the same tensor's tile of an earlier micro-batch, or that of something
-  // recomputed for a later layer, which is gone by then. So a rank cannot run further ahead than the listing says. -1: it has
-  // its own.
+  // The buffer whose memory, of as many bytes, this one takes over: that is gone by then, in the order of the listing, and
+  // whatever order tasks run in waits for it. -1: it has its own.
   int memory = -1;
 
   std::int64_t bytes() const;
@@ -66,8 +65,9 @@ struct Listing {
   std::int64_t tasks = 0;
   double flops = 0;
   std::int64_t sent_bytes = 0, received_bytes = 0;
-  std::int64_t state_bytes = 0;  // kept between runs
-  std::int64_t peak_bytes = 0;   // with state, if tasks run in the order of the listing
+  std::int64_t state_bytes = 0;    // kept between runs
+  std::int64_t peak_bytes = 0;     // of all tiles, with state
+  std::int64_t scratch_bytes = 0;  // of each worker, at most
 };
 
 // What rank `rank` of `ranks` does. Throws std::invalid_argument for plans that do not fit graph or ranks.
@@ -99,15 +99,15 @@ class Layout {
   };
   // How the tiles of a tensor lie on ranks: an owner is the sum of what axes and stage say and of what is dealt out.
   struct Spread {
-    std::vector<const Shards*> axes;         // by axis of the tensor
-    std::vector<std::int64_t> tiles;         // the same
+    std::vector<const Shards*> axes;  // by axis of the tensor
+    std::vector<std::int64_t> tiles;  // the same
     struct Dealt {
       int dimension, size, stride;
     };
-    std::vector<Dealt> dealt;        // along the other mesh dimensions, innermost first
-    std::int64_t turn = 0;                   // where dealing begins
-    int batch = -1;                          // which axis has micro-batches; -1: none
-    const int* places = nullptr;             // by micro-batch, what the stage adds; null: there are no stages
+    std::vector<Dealt> dealt;     // along the other mesh dimensions, innermost first
+    std::int64_t turn = 0;        // where dealing begins
+    int batch = -1;               // which axis has micro-batches; -1: none
+    const int* places = nullptr;  // by micro-batch, what the stage adds; null: there are no stages
   };
   const Spread& spread(const Tensor& tensor) const;
   // Where a sum into a tile of `result`, which `owner` has, is begun: beside tile `tile` of the summed axis, if that lies
@@ -131,7 +131,7 @@ class Layout {
   int stage(const Tensor& tensor) const { return std::max(places_[tensor.id()].stage, 0); }
   double time(int stage, int micro_batch, Pass pass) const;  // when the stage works on it
   bool has_micro_batches(int tensor) const;
-  bool is_recomputed(int tensor) const;
+  bool saves_memory() const { return plan_.has_micro_batches() || plan_.recomputes(); }
   int group_size(const Axes& summed) const;  // in tuples of tiles of the summed axes, row-major
 
  private:
@@ -162,7 +162,7 @@ class Layout {
   std::vector<Shards> shards_[2];                  // of activations and of parameters, by axis
   std::vector<int> micro_batches_;  // by tile of their axis: the number within its share of the batch
   Pipeline pipeline_;
-  std::vector<int> places_of_stages_;  // by stage and micro-batch: what the place adds to a rank
+  std::vector<int> places_of_stages_;    // by stage and micro-batch: what the place adds to a rank
   mutable std::vector<Spread> spreads_;  // by tensor; of those asked for
 };
 

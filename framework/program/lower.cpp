@@ -100,9 +100,9 @@ class Lowering {
   const Distribution& distribution_;
   int rank_;
   Listing& listing_;
-  std::map<Value, int> buffers_;                             // of values that this rank has
-  std::map<std::pair<int, std::int64_t>, int> states_;       // buffers of states, by tensor and tile
-  std::vector<std::vector<Instruction>> pending_;            // messages, by the node that first reads them
+  std::map<Value, int> buffers_;                        // of values that this rank has
+  std::map<std::pair<int, std::int64_t>, int> states_;  // buffers of states, by tensor and tile
+  std::vector<std::vector<Instruction>> pending_;       // messages, by the node that first reads them
   // What the present node adds. What arrives for it goes first, in the same order on all ranks, as they pass it on to each
   // other.
   std::map<Value, std::vector<Instruction>> arriving_;
@@ -178,10 +178,10 @@ int Lowering::read(int node, const Tensor& tensor, std::int64_t tile) {
   const auto self = std::ranges::find(readers, rank_, &Distribution::Reader::rank);
   const std::size_t number = self - readers.begin() + 1, parent = number & (number - 1);
   arriving_[value].push_back({.kind = Instruction::Kind::receive,
-                                   .buffers = {buffer},
-                                   .peer = parent == 0 ? distribution_.home(value) : readers[parent - 1].rank,
-                                   .tag = distribution_.number(value),
-                                   .time = distribution_.written(value)});
+                              .buffers = {buffer},
+                              .peer = parent == 0 ? distribution_.home(value) : readers[parent - 1].rank,
+                              .tag = distribution_.number(value),
+                              .time = distribution_.written(value)});
   pass_on(value, buffer, readers, number, node);
   return buffer;
 }
@@ -201,8 +201,7 @@ void Lowering::chain(int index, std::int64_t tile, std::int64_t group, const std
     task.spec = node.semantics->task(node, tuple);
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       // A bias, say, is of use only to the last task of a chain.
-      const bool used =
-          node.inputs[i] && task.spec.op->has(task.spec.attributes.data(), static_cast<int>(i));
+      const bool used = node.inputs[i] && task.spec.op->has(task.spec.attributes.data(), static_cast<int>(i));
       task.buffers.push_back(used ? read(index, node.inputs[i], work.tile_of(i, tuple.index)) : -1);
     }
     task.buffers.insert(task.buffers.end(), written.begin(), written.end());
@@ -222,18 +221,18 @@ void Lowering::add_up(int index, std::int64_t tile, std::map<std::int64_t, int> 
     const std::int64_t tag = distribution_.number(value, read.group);
     if (read.rank == rank_ && kept.rank != rank_)
       instructions_.push_back({.kind = Instruction::Kind::send,
-                                       .buffers = {sums.at(read.group)},
-                                       .peer = kept.rank,
-                                       .tag = tag,
-                                       .time = read.time});
+                               .buffers = {sums.at(read.group)},
+                               .peer = kept.rank,
+                               .tag = tag,
+                               .time = read.time});
     if (kept.rank != rank_) continue;
     if (read.rank != rank_) {
       sums[read.group] = add_buffer(Buffer::Kind::replica, value.tensor, tile);
       instructions_.push_back({.kind = Instruction::Kind::receive,
-                                       .buffers = {sums[read.group]},
-                                       .peer = read.rank,
-                                       .tag = tag,
-                                       .time = read.time});
+                               .buffers = {sums[read.group]},
+                               .peer = read.rank,
+                               .tag = tag,
+                               .time = read.time});
     }
     const Buffer& buffer = listing_.buffers[sums.at(kept.group)];
     const Combine how = distribution_.work(index).combine;
@@ -246,10 +245,10 @@ void Lowering::add_up(int index, std::int64_t tile, std::map<std::int64_t, int> 
     reduce.scale = 1;
     reduce.accumulate = true;
     instructions_.push_back({.kind = Instruction::Kind::task,
-                                     .node = index,
-                                     .spec = TaskSpec::of(reduce, buffer.dtype),
-                                     .buffers = {sums.at(read.group), sums.at(kept.group)},
-                                     .time = addition.time});
+                             .node = index,
+                             .spec = TaskSpec::of(reduce, buffer.dtype),
+                             .buffers = {sums.at(read.group), sums.at(kept.group)},
+                             .time = addition.time});
   }
   if (tree.result.rank == rank_) made(value, sums.at(tree.result.group));
 }
@@ -281,25 +280,23 @@ void Lowering::update(int index, std::int64_t tile) {
 void Lowering::node(int index) {
   const Node& node = listing_.nodes[index];
   const Distribution::Work& work = distribution_.work(index);
-  distribution_.for_each_tile(
-      index, rank_, [&](std::int64_t tile, std::span<const std::int64_t> groups) {
-        if (work.updates_state) return update(index, tile);
-        if (work.moved.size() == 1) {
-          std::vector<int> written;
-          for (const Tensor& y : node.outputs)
-            written.push_back(add_buffer(Buffer::Kind::value, y.id(), tile));
-          chain(index, tile, 0, written);
-          for (std::size_t i = 0; i < written.size(); ++i) made({node.outputs[i].id(), tile}, written[i]);
-          return;
-        }
-        std::map<std::int64_t, int> sums;  // buffers
-        for (const std::int64_t group : groups) {
-          if (node.semantics->skip && distribution_.links(index, tile, group).empty()) continue;
-          sums[group] = add_buffer(Buffer::Kind::value, node.outputs[0].id(), tile);
-          chain(index, tile, group, {sums[group]});
-        }
-        if (!sums.empty()) add_up(index, tile, std::move(sums));
-      });
+  distribution_.for_each_tile(index, rank_, [&](std::int64_t tile, std::span<const std::int64_t> groups) {
+    if (work.updates_state) return update(index, tile);
+    if (work.moved.size() == 1) {
+      std::vector<int> written;
+      for (const Tensor& y : node.outputs) written.push_back(add_buffer(Buffer::Kind::value, y.id(), tile));
+      chain(index, tile, 0, written);
+      for (std::size_t i = 0; i < written.size(); ++i) made({node.outputs[i].id(), tile}, written[i]);
+      return;
+    }
+    std::map<std::int64_t, int> sums;  // buffers
+    for (const std::int64_t group : groups) {
+      if (node.semantics->skip && distribution_.links(index, tile, group).empty()) continue;
+      sums[group] = add_buffer(Buffer::Kind::value, node.outputs[0].id(), tile);
+      chain(index, tile, group, {sums[group]});
+    }
+    if (!sums.empty()) add_up(index, tile, std::move(sums));
+  });
   append(index);
 }
 
@@ -321,10 +318,9 @@ void Lowering::outputs(const std::vector<Tensor>& tensors) {
     if (rank_ != 0 || !brought.insert(tensor.id()).second) continue;
     for (std::int64_t tile = 0; tile < layout_.tiles(tensor.axes()); ++tile) {
       const int buffer = read(after, tensor, tile);
-      instructions_.push_back(
-          {.kind = Instruction::Kind::fetch,
-           .buffers = {buffer},
-           .time = distribution_.written(distribution_.read_by(after, tensor, tile))});
+      instructions_.push_back({.kind = Instruction::Kind::fetch,
+                               .buffers = {buffer},
+                               .time = distribution_.written(distribution_.read_by(after, tensor, tile))});
     }
   }
   append(after);

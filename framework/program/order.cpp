@@ -1,8 +1,10 @@
 // What a listing has beside its order: priorities, and for how long each buffer needs its memory.
 #include <algorithm>
+#include <deque>
 #include <limits>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "framework/program/listing.hpp"
 
@@ -45,41 +47,64 @@ void prioritize(Listing& listing) {
   }
 }
 
-// Drops each buffer after its last use, and adds up the predictions.
+// Drops each buffer after its last use, hands its memory on, and adds up the predictions. With that the memory of a program is
+// what this finds, in whatever order tasks run: who takes memory over waits for those who had it.
 void drop_after_last_use(Listing& listing, const Layout& layout) {
   std::vector<std::size_t> last_use(listing.buffers.size(), 0);
+  std::vector<char> is_kept(listing.buffers.size(), 0);  // for gradients, from micro-batch to micro-batch
+  const auto is_backward = [&](const Instruction& i) {
+    return i.node >= 0 && listing.nodes[i.node].scope.starts_with(gradient_scope);
+  };
   for (std::size_t i = 0; i < listing.instructions.size(); ++i)
     for (int buffer : listing.instructions[i].buffers)
-      if (buffer >= 0) last_use[buffer] = i;
+      if (buffer >= 0) {
+        last_use[buffer] = i;
+        is_kept[buffer] |= is_backward(listing.instructions[i]);
+      }
 
   std::vector<Instruction> with_drops;
   std::vector<char> live(listing.buffers.size(), 0);
-  std::int64_t current = 0;
-  // Buffers with memory that others may take over, the one that is free the longest first.
-  std::map<std::pair<int, std::vector<std::int64_t>>, std::deque<int>> free;
+  std::vector<char> made_going_back(listing.buffers.size(), 0);
+  // Memory that others may take over, and since which task: the one that is free the longest, and some tasks later, so that
+  // workers side by side do not wait for each other, unless the plan is there to save memory. What a forward pass keeps for its
+  // gradients has memory of its tensor's own: that bounds how many micro-batches are under way.
+  const std::int64_t apart = layout.saves_memory() ? 1 : 64;
+  struct Free {
+    int buffer;
+    std::int64_t since;
+  };
+  std::map<std::pair<int, std::int64_t>, std::deque<Free>> free;
   auto key = [&](int b) {
     const Buffer& buffer = listing.buffers[b];
-    // Whatever is recomputed, of any layer, so that none is before its gradients need it.
-    const int pool =
-        layout.is_recomputed(buffer.tensor) ? -1 - static_cast<int>(buffer.dtype) : buffer.tensor;
-    return std::pair(pool, buffer.region.extent);
+    const bool own = is_kept[b] && !made_going_back[b] && layout.has_micro_batches(buffer.tensor);
+    return std::pair(own ? buffer.tensor : -1, buffer.bytes());
   };
+  std::set<std::size_t> scratch;  // sizes
+  listing.peak_bytes = listing.state_bytes;
   for (std::size_t i = 0; i < listing.instructions.size(); ++i) {
     Instruction& instruction = listing.instructions[i];
     std::vector<int> used = instruction.buffers;
     for (int b : used) {
       if (b < 0 || live[b] || listing.buffers[b].kind == Buffer::Kind::state) continue;
       live[b] = 1;
-      current += listing.buffers[b].bytes();
-      if (auto place = free.find(key(b)); place != free.end() && !place->second.empty()) {
-        listing.buffers[b].memory = place->second.front();
-        place->second.pop_front();
+      made_going_back[b] = is_backward(instruction);
+      const auto pool = key(b);
+      std::deque<Free>& candidates = free[pool];
+      if (!candidates.empty() && candidates.front().since + (pool.first < 0 ? apart : 0) <= listing.tasks) {
+        listing.buffers[b].memory = candidates.front().buffer;
+        candidates.pop_front();
+      } else {
+        listing.peak_bytes += listing.buffers[b].bytes();
       }
     }
-    listing.peak_bytes = std::max(listing.peak_bytes, current);
     if (instruction.kind == Instruction::Kind::task) {
       ++listing.tasks;
-      listing.flops += instruction.spec.op->flops(instruction.spec.attributes.data());
+      const TaskSpec& spec = instruction.spec;
+      listing.flops += spec.op->flops(spec.attributes.data());
+      for (int k = 0; k < static_cast<int>(spec.op->operands.size()); ++k)
+        if (spec.op->operands[k].access == Access::scratch)
+          scratch.insert(scratch_room(spec.op->extent(spec.attributes.data(), k, spec.dtype) *
+                                      size_of(spec.op->dtype(k, spec.dtype))));
     } else if (instruction.kind == Instruction::Kind::send) {
       listing.sent_bytes += listing.buffers[used[0]].bytes();
     } else if (instruction.kind == Instruction::Kind::receive) {
@@ -89,15 +114,12 @@ void drop_after_last_use(Listing& listing, const Layout& layout) {
     for (int b : used) {
       if (b < 0 || last_use[b] != i || !live[b]) continue;
       live[b] = 0;
-      current -= listing.buffers[b].bytes();
       with_drops.push_back({.kind = Instruction::Kind::drop, .buffers = {b}});
-      const Buffer& buffer = listing.buffers[b];
-      if (layout.has_micro_batches(buffer.tensor) || layout.is_recomputed(buffer.tensor))
-        free[key(b)].push_back(buffer.memory < 0 ? b : buffer.memory);
+      free[key(b)].push_back({listing.memory(b), listing.tasks});
     }
   }
   listing.instructions = std::move(with_drops);
-  listing.peak_bytes += listing.state_bytes;
+  listing.scratch_bytes = std::accumulate(scratch.begin(), scratch.end(), std::int64_t{0});
 }
 
 }  // namespace tegula

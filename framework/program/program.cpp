@@ -74,7 +74,7 @@ struct Program::State {
   std::shared_ptr<Store> store;
   CompileOptions options;
   Listing listing;
-  std::vector<Tile> tiles;            // by buffer; empty where the store or another buffer has it
+  std::vector<Tile> tiles;            // by buffer; empty where the store has it
   std::vector<const Tile*> operands;  // by buffer
   std::map<int, Filler> fillers;      // by input
   // Programs on one state may be in flight together: each has tags of its own, or their messages could be mistaken for
@@ -133,15 +133,23 @@ class Arrival {
 void Program::State::prepare() {
   Runtime& runtime = *store->runtime;
   first_tag = tags_per_program * store->programs++;
-  for (const Buffer& buffer : listing.buffers) {
-    const bool elsewhere = buffer.kind == Buffer::Kind::state || buffer.memory >= 0;
-    tiles.push_back(elsewhere ? Tile() : Tile(runtime, buffer.region.extent, buffer.dtype));
-  }
+  tiles.resize(listing.buffers.size());
+  for (const bool handed_on : {false, true})
+    for (std::size_t i = 0; i < tiles.size(); ++i) {
+      const Buffer& buffer = listing.buffers[i];
+      if (buffer.kind == Buffer::Kind::state || (buffer.memory >= 0) != handed_on) continue;
+      tiles[i] = handed_on ? Tile::in(tiles[buffer.memory], buffer.region.extent, buffer.dtype)
+                           : Tile(runtime, buffer.region.extent, buffer.dtype);
+    }
   for (std::size_t i = 0; i < tiles.size(); ++i) {
     const Buffer& buffer = listing.buffers[i];
     operands.push_back(buffer.kind == Buffer::Kind::state ? &store->tiles.at({buffer.tensor, buffer.tile})
-                                                          : &tiles[listing.memory(static_cast<int>(i))]);
+                                                          : &tiles[i]);
   }
+  // Memory stays with the program, from buffer to buffer and from run to run: it is what the listing says, and nobody has to
+  // ask for it again.
+  std::erase_if(listing.instructions,
+                [](const Instruction& instruction) { return instruction.kind == Instruction::Kind::drop; });
   if (runtime.rank() == 0) {
     Layout layout = store->layout(options);
     for (const Tensor& tensor : options.outputs) {
@@ -291,8 +299,7 @@ Result Program::run(const Scalars& scalars) {
       case Instruction::Kind::fetch:
         s.fetch(instruction, result.state_);
         break;
-      case Instruction::Kind::drop:
-        submit::drop(s.tile(instruction));
+      case Instruction::Kind::drop:  // memory is not given back: see prepare()
         break;
     }
   }
@@ -342,6 +349,11 @@ void Program::updates(std::int64_t count) {
 Runtime& Program::runtime() const { return *state_->store->runtime; }
 const Listing& Program::listing() const { return state_->listing; }
 
+std::int64_t Program::peak_bytes() const {
+  const Runtime& r = runtime();
+  return listing().peak_bytes + (r.cpu_workers() + r.gpus()) * listing().scratch_bytes;
+}
+
 std::string Program::report() const {
   Runtime& runtime = *state_->store->runtime;
   const Listing& l = state_->listing;
@@ -349,7 +361,7 @@ std::string Program::report() const {
   std::vector<double> all(static_cast<std::size_t>(runtime.size()) * columns, 0);
   double mine[columns] = {static_cast<double>(l.tasks),       l.flops,
                           static_cast<double>(l.sent_bytes),  static_cast<double>(l.received_bytes),
-                          static_cast<double>(l.state_bytes), static_cast<double>(l.peak_bytes)};
+                          static_cast<double>(l.state_bytes), static_cast<double>(peak_bytes())};
   std::copy_n(mine, columns, all.begin() + static_cast<std::ptrdiff_t>(runtime.rank()) * columns);
   runtime.sum_over_ranks(all.data(), static_cast<int>(all.size()));
   std::string text =

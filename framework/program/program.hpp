@@ -82,6 +82,9 @@ class Program {
 
   Runtime& runtime() const;
   const Listing& listing() const;
+  // Memory of tiles on this rank: of state, of what is computed from it, and what its workers need beside. It is allocated in the
+  // first run and stays for the later ones.
+  std::int64_t peak_bytes() const;
   // Tasks, flops, bytes sent and received and peak memory of every rank, as predicted, per run.
   std::string report() const;
 

@@ -316,6 +316,10 @@ Runtime::Traffic Runtime::traffic() const {
   return {std::reduce(sent.begin(), sent.end()), std::reduce(received.begin(), received.end())};
 }
 
+std::int64_t Runtime::tile_bytes() const {
+  return static_cast<std::int64_t>(starpu_memory_get_used(STARPU_MAIN_RAM));
+}
+
 int run(const std::function<int()>& program) {
   try {
     return program();

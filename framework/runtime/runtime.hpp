@@ -69,6 +69,8 @@ class Runtime {
     std::uint64_t sent, received;
   };
   Traffic traffic() const;
+  // Bytes of tiles and of workers' scratch in main memory now, as StarPU counts them.
+  std::int64_t tile_bytes() const;
 
  private:
   struct State;

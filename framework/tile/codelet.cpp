@@ -103,11 +103,7 @@ starpu_codelet& codelet(const OpInfo& op, DType dtype) {
 starpu_data_handle_t scratch_handle(std::size_t bytes) {
   static std::mutex mutex;
   static std::map<std::size_t, starpu_data_handle_t> handles;
-  // Rounded up, to one of eight sizes per power of two: ragged tiles then share the memory of whole ones.
-  if (bytes > 64) {
-    const std::size_t step = std::bit_floor(bytes - 1) / 8;
-    bytes = (bytes + step - 1) / step * step;
-  }
+  bytes = scratch_room(bytes);
   std::scoped_lock lock(mutex);
   if (handles.empty())
     before_shutdown().add([] {

@@ -20,8 +20,9 @@ std::string to_string(const std::vector<std::int64_t>& extents) {
 
 }  // namespace
 
-Tile::Tile(Runtime&, std::vector<std::int64_t> extents, DType dtype)
-    : extents_(std::move(extents)), dtype_(dtype) {
+void Tile::set_extents(std::vector<std::int64_t> extents, DType dtype) {
+  extents_ = std::move(extents);
+  dtype_ = dtype;
   elements_ = 1;
   for (std::int64_t extent : extents_) {
     if (extent < 0)
@@ -29,12 +30,27 @@ Tile::Tile(Runtime&, std::vector<std::int64_t> extents, DType dtype)
     if (__builtin_mul_overflow(elements_, extent, &elements_))
       throw std::invalid_argument(fmt::format("[tile] too many elements: {}", to_string(extents_)));
   }
+}
+
+Tile::Tile(Runtime&, std::vector<std::int64_t> extents, DType dtype) {
+  set_extents(std::move(extents), dtype);
   // Home node -1: StarPU allocates at the first write, frees when dropped, and may evict.
   if (bytes() > 0) starpu_variable_data_register(&handle_, -1, 0, static_cast<std::size_t>(bytes()));
 }
 
+Tile Tile::in(const Tile& memory, std::vector<std::int64_t> extents, DType dtype) {
+  Tile tile;
+  tile.set_extents(std::move(extents), dtype);
+  if (tile.bytes() != memory.bytes())
+    throw std::invalid_argument(
+        fmt::format("[tile] a {} does not fit into the memory of a {}", to_string(tile), to_string(memory)));
+  tile.handle_ = memory.handle_;
+  tile.borrowed_ = true;
+  return tile;
+}
+
 Tile::~Tile() {
-  if (handle_ && starpu_is_initialized()) starpu_data_unregister_submit(handle_);
+  if (handle_ && !borrowed_ && starpu_is_initialized()) starpu_data_unregister_submit(handle_);
 }
 
 void Tile::check_host_type(DType dtype, std::int64_t elements) const {

@@ -20,6 +20,9 @@ class Tile {
  public:
   Tile() = default;  // no tile: stands for an absent optional operand
   Tile(Runtime& runtime, std::vector<std::int64_t> extents, DType dtype);
+  // A tile that lies where `memory` does, of as many bytes (std::invalid_argument otherwise), and must not outlive it: what is
+  // written to one overwrites the other.
+  static Tile in(const Tile& memory, std::vector<std::int64_t> extents, DType dtype);
   Tile(Tile&& other) noexcept { swap(other); }
   Tile& operator=(Tile&& other) noexcept {
     swap(other);
@@ -60,7 +63,9 @@ class Tile {
     std::swap(elements_, other.elements_);
     std::swap(dtype_, other.dtype_);
     std::swap(handle_, other.handle_);
+    std::swap(borrowed_, other.borrowed_);
   }
+  void set_extents(std::vector<std::int64_t> extents, DType dtype);
   void check_host_type(DType dtype, std::int64_t elements) const;
   void copy_to(void* values) const;
   void copy_from(const void* values);
@@ -69,6 +74,7 @@ class Tile {
   std::int64_t elements_ = 0;
   DType dtype_ = DType::f32;
   _starpu_data_state* handle_ = nullptr;
+  bool borrowed_ = false;  // another tile's
 };
 
 // "f32 tile (64, 32)", for messages.

@@ -4,9 +4,9 @@
 
 #include <cstdint>
 #include <map>
-#include <tuple>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 

@@ -144,8 +144,10 @@ TEST_CASE("the usual plans say what their calls say") {
   auto same = [&](const Plan& plan, const std::string& text) {
     CHECK(plan.describe(n.g) == n.read(text).describe(n.g));
   };
-  same(plans::data_parallel(n.batch, 3), "mesh = {data = 3}\ntile.batch = 5\ngroup.batch = 1\nshard.batch = \"data\"");
-  same(plans::data_parallel(n.batch, 3, 2), "mesh = {data = 3}\ntile.batch = 2\ngroup.batch = 3\nshard.batch = \"data\"");
+  same(plans::data_parallel(n.batch, 3),
+       "mesh = {data = 3}\ntile.batch = 4\ngroup.batch = 1\nshard.batch = \"data\"");
+  same(plans::data_parallel(n.batch, 3, 2),
+       "mesh = {data = 3}\ntile.batch = 2\ngroup.batch = 2\nshard.batch = \"data\"");
   same(plans::tensor_parallel({hidden1, hidden2}, 2),
        "mesh = {tensor = 2}\ntile = {hidden1 = 4, hidden2 = 2}\nshard = {hidden1 = \"tensor\", hidden2 = "
        "\"tensor\"}");

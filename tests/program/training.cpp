@@ -1,6 +1,6 @@
 // Trains small networks for a few steps and prints, on rank 0, every bit of their losses and parameters: same_bits_test.py
 // compares what different numbers of ranks and workers and different schedulers print. Also holds the bytes that listings
-// predict against those that StarPU counted.
+// predict against those that StarPU counted, sent and allocated.
 //
 //     training WORKERS SCHEDULER [bad-label]
 #include <algorithm>
@@ -46,6 +46,14 @@ void train(const std::string& name, test::Network& network, const Plan& plan, Ru
                            std::to_string(sent) + " and received " + std::to_string(received) +
                            " bytes, predicted were " + std::to_string(steps * listing.sent_bytes) + " and " +
                            std::to_string(steps * listing.received_bytes));
+
+  // Of workers that have run no task with scratch, that is not there.
+  const std::int64_t memory = runtime.tile_bytes(), most = program.peak_bytes(),
+                     least = most - (runtime.cpu_workers() - 1) * listing.scratch_bytes;
+  if (memory < least || memory > most)
+    throw std::logic_error(name + ": rank " + std::to_string(runtime.rank()) + " has " +
+                           std::to_string(memory) + " bytes of tiles, predicted were " +
+                           std::to_string(least) + " to " + std::to_string(most));
 
   if (runtime.rank() == 0)
     for (const Result& result : results)
