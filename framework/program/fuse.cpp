@@ -20,10 +20,12 @@ void fuse_epilogues(std::vector<Node>& nodes, const Layout& layout, const std::v
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     if (gone[i] || !nodes[i].semantics->absorb) continue;
     Axes summed;
-    for (const Tensor& x : nodes[i].inputs)
-      if (x)
-        for (const Axis& axis : x.axes())
-          if (!nodes[i].outputs[0].has(axis) && std::ranges::find(summed, axis) == summed.end())
+    const Axes& written = nodes[i].axes(nodes[i].inputs.size());
+    for (std::size_t k = 0; k < nodes[i].inputs.size(); ++k)
+      if (nodes[i].inputs[k])
+        for (const Axis& axis : nodes[i].axes(k))
+          if (std::ranges::find(written, axis) == written.end() &&
+              std::ranges::find(summed, axis) == summed.end())
             summed.push_back(axis);
     if (layout.tiles(summed) > layout.group_size(summed)) continue;  // an epilogue needs the whole sum
 

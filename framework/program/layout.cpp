@@ -85,10 +85,18 @@ void Layout::check(const Tensor& tensor) const {
 
 const Layout::Cut& Layout::cut(const Axis& axis) const {
   const Axis original = axis.original();
-  const auto id = static_cast<std::size_t>(original.id());
+  const std::optional<Reach> reach = axis.reach();
+  const auto id = static_cast<std::size_t>(reach ? axis.id() : original.id());
   if (id >= cuts_.size()) cuts_.resize(id + 1);
+  if (cuts_[id].extent >= 0) return cuts_[id];
+  if (reach) {  // all tiles but the last have one size, as those of the original
+    const Cut outputs = cut(original);
+    Cut windows{.size = (*reach)(outputs.size), .tiles = outputs.tiles};
+    windows.extent =
+        (outputs.tiles - 1) * windows.size + (*reach)(outputs.extent - (outputs.tiles - 1) * outputs.size);
+    return cuts_[id] = windows;
+  }
   Cut& cut = cuts_[id];
-  if (cut.extent >= 0) return cut;
   cut.extent = original.extent();
   for (const auto& [other, extent] : extents_)
     if (other == original.id()) cut.extent = extent;
@@ -155,7 +163,7 @@ Layout::Shards Layout::divide(const Axis& axis, const std::vector<int>& along) c
 const Layout::Shards& Layout::shards(const Axis& axis, bool parameters) const {
   static const Shards
       none;  // of an axis that the plan cannot know: a twin, or one that an expansion has made
-  const auto id = static_cast<std::size_t>(axis.id());
+  const auto id = static_cast<std::size_t>((axis.reach() ? axis.original() : axis).id());
   return id < shards_[parameters].size() ? shards_[parameters][id] : none;
 }
 
@@ -191,7 +199,7 @@ int Layout::owner(const Tensor& tensor, std::int64_t tile) const {
   const std::optional<int> stages = plan_.stage_dimension();
   // Deal the tile out along the mesh dimensions that no axis of the tensor is sharded on ...
   std::int64_t turn = tile;
-  for (const Axis& axis : axes) turn += axis.id();
+  for (const Axis& axis : axes) turn += axis.original().id();
   int rank = 0;
   for (int d = static_cast<int>(strides_.size()); d-- > 0;) {
     bool taken = stages == d || std::ranges::any_of(axes, [&](const Axis& axis) {

@@ -91,7 +91,9 @@ class Layout {
   // Where a sum into a tile of `result`, which `owner` has, is begun: beside tile `tile` of the summed axis, if that lies
   // along mesh dimensions which `result` leaves open.
   int moved(int owner, const Tensor& result, const Axis& axis, std::int64_t tile) const;
-  bool is_micro_batch(const Axis& axis) const { return plan_.is_micro_batch(axis.original()); }
+  bool is_micro_batch(const Axis& axis) const {
+    return !axis.reach() && plan_.is_micro_batch(axis.original());
+  }
 
   // Takes note of nodes, in their order: which stage their tensors belong to, and which are parameters.
   template <class Nodes>
