@@ -9,6 +9,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "framework/plan/plans.hpp"
 #include "tests/program/networks.hpp"
 
 using namespace tegula;
@@ -120,6 +121,8 @@ int main(int argc, char** argv) {
         .mesh({{"ranks", runtime.size()}})
         .shard(cnn.batch, "ranks");
     train("cnn, batch sharded", cnn, images, runtime);
+    train("cnn, in parts", cnn,
+          plans::spatial(cnn.graph, cnn.axis("height"), 2, runtime.size()).tile(cnn.batch, 5), runtime);
     return 0;
   });
 }
