@@ -22,6 +22,13 @@ Tensor halo(const Tensor& x, const Axes& axes, int padding, double value = 0);
 // The transpose: an x, of axes `axes`, whose elements are the sums of all that halo() makes of them; 0 where that is nothing.
 Tensor halo_grad(const Tensor& windows, const Axes& axes, int padding);
 
+// The attributes of both.
+struct Halo {
+  int padding;
+  double value;  // of the padding
+  bool back;     // from windows to x
+};
+
 // What one task of either copies: `extent` elements at src_begin of a tile of the input, to dst_begin of one of the output.
 struct Box {
   CopyBox::Index src_begin{}, dst_begin{}, extent{};

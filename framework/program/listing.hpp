@@ -154,7 +154,7 @@ std::vector<Node> recompute(Graph& graph, const std::vector<Node>& nodes, const 
                             const Layout& layout, const std::vector<Tensor>& keep);
 
 // Replaces contraction + bias + activation, and contraction + activation slope, by one node, where the sum over
-// tiles is a single chain. Keeps the outputs in `keep`.
+// tiles is a single chain. Leaves out halos that would only copy tiles. Keeps the outputs in `keep`.
 void fuse_epilogues(std::vector<Node>& nodes, const Layout& layout, const std::vector<Tensor>& keep);
 
 }  // namespace tegula

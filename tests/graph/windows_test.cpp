@@ -1,6 +1,7 @@
 // Convolution and pooling where the plan cuts places: any tiles of x and of y give what whole images give.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "framework/graph/halo.hpp"
@@ -108,6 +109,37 @@ TEST_CASE("pooling of cut images gives what whole ones do, ties and averaged pad
     check_tilings(g, x, average, with_gradients(average, {x}), {1, 2, 3, 7});
     check_tilings(g, x, most, with_gradients(most, {x}), {1, 2, 3, 7});
     check_tilings(g, equal, tied, with_gradients(tied, {equal}), {1, 2, 3, 7});
+  }
+}
+
+TEST_CASE("windows side by side are tiles of x, which nothing copies") {
+  Graph g;
+  Axis n = g.axis("n", 2), c = g.axis("c", 3), h = g.axis("h", 8), w = g.axis("w", 6), o = g.axis("o", 2);
+  Tensor x = normal(g, "x", {n, c, h, w});
+  Tensor filter = normal(g, "filter", {o, c, g.axis("rows", 1), g.axis("columns", 1)});
+  Tensor y = conv2d(x, filter), most = max_pool2d(y, 2, {.stride = 2}),
+         z = avg_pool2d(tanh(y), 2, {.stride = 2});
+  std::vector<Tensor> outputs = with_gradients(most * z, {x, filter});
+  const auto whole = values(g, Plan(), outputs);
+  for (const std::int64_t size : {2, 4}) {
+    // What is made of y is cut alike, or so that windows do not match its tiles.
+    for (const std::int64_t pooled : {size / 2, std::int64_t{3}}) {
+      Plan plan;
+      for (int i : {2, 3}) {
+        plan.tile(x.axes()[i], size).tile(y.axes()[i], size);
+        plan.tile(most.axes()[i], pooled).tile(z.axes()[i], pooled);
+      }
+      for (const bool fuse : {true, false}) {
+        const auto cut = values(g, plan.fuse(fuse), outputs);
+        for (std::size_t i = 0; i < outputs.size(); ++i)
+          check_close(outputs[i].describe(), cut[i], whole[i], 1e-13);
+        const Program program = compile(g, plan, runtime(), {.outputs = outputs});
+        const auto copies = std::ranges::count_if(program.listing().instructions, [](const Instruction& i) {
+          return i.spec.op && i.spec.op->name == "copy_box";
+        });
+        CHECK((copies == 0) == (fuse && pooled != 3));
+      }
+    }
   }
 }
 

@@ -10,12 +10,6 @@ namespace tegula {
 
 namespace {
 
-struct Halo {
-  int padding;
-  double value;  // of the padding
-  bool back;     // from windows to x
-};
-
 // The place in x, negative within the padding, of the first element of a tile of windows.
 std::int64_t begin_in_x(const Axis& windows, int padding, const TileRange& range) {
   const auto [stride, kernel] = *windows.reach();
