@@ -19,8 +19,13 @@ const std::string& Axis::name() const { return graph_->axes_[id()].name; }
 std::int64_t Axis::extent() const { return graph_->axes_[id()].extent; }
 int Axis::id() const { return graph_ ? graph_->root(id_) : -1; }
 Axis Axis::original() const {
-  const int twin_of = graph_->axes_[id()].twin_of;
-  return twin_of < 0 ? *this : Axis(graph_, twin_of);
+  const int original = graph_->axes_[id()].original;
+  return original < 0 ? *this : Axis(graph_, original);
+}
+std::optional<Reach> Axis::reach() const { return graph_->axes_[id()].reach; }
+std::optional<Axis> Axis::along() const {
+  const int along = graph_->axes_[id()].along;
+  return along < 0 ? std::nullopt : std::optional(Axis(graph_, along));
 }
 
 int Tensor::stream() const { return info().repeats < 0 ? id_ : info().repeats; }
@@ -55,20 +60,30 @@ std::int64_t TileRange::elements(const Axes& axes) const {
   return product;
 }
 
-Axis Graph::axis(std::string name, std::int64_t extent) {
+Axis Graph::axis(std::string name, std::int64_t extent, std::optional<Axis> along) {
   if (extent < 0)
     throw std::invalid_argument("[axis] the extent of \"" + name + "\" is " + std::to_string(extent) +
                                 "; it must not be negative");
   int id = static_cast<int>(axes_.size());
   axes_.push_back({std::move(name), extent, id});
+  if (along) axes_.back().along = along->id();
   return {this, id};
 }
 
 Axis Graph::twin(const Axis& axis) {
   for (int id = 0; id < static_cast<int>(axes_.size()); ++id)
-    if (axes_[id].twin_of >= 0 && root(axes_[id].twin_of) == axis.id()) return {this, id};
+    if (axes_[id].original >= 0 && !axes_[id].reach && root(axes_[id].original) == axis.id())
+      return {this, id};
   const int id = static_cast<int>(axes_.size());
   axes_.push_back({axis.name() + "'", axis.extent(), id, axis.id()});
+  return {this, id};
+}
+
+Axis Graph::window(const Axis& axis, Reach reach) {
+  for (int id = 0; id < static_cast<int>(axes_.size()); ++id)
+    if (axes_[id].reach == reach && root(axes_[id].original) == axis.id()) return {this, id};
+  const int id = static_cast<int>(axes_.size());
+  axes_.push_back({axis.name() + " window", reach(axis.extent()), id, axis.id(), reach});
   return {this, id};
 }
 
@@ -88,12 +103,14 @@ void Graph::join(const Axis& a, const Axis& b, std::string_view who) {
   // All of the class at once: axes are joined a few times, and asked for their class all the time.
   for (AxisInfo& axis : axes_)
     if (axis.parent == younger) axis.parent = older;
+  if (axes_[older].along < 0 && axes_[younger].along >= 0 && root(axes_[younger].along) != older)
+    axes_[older].along = axes_[younger].along;
 }
 
 std::vector<Axis> Graph::axes() {
   std::vector<Axis> roots;
   for (int id = 0; id < static_cast<int>(axes_.size()); ++id)
-    if (axes_[id].parent == id && axes_[id].twin_of < 0) roots.push_back({this, id});
+    if (axes_[id].parent == id && axes_[id].original < 0) roots.push_back({this, id});
   return roots;
 }
 

@@ -22,6 +22,13 @@ struct TensorInfo;
 struct Node;
 struct Semantics;
 
+// How many elements of x the n outputs of a sliding window read, from the first to the last.
+struct Reach {
+  std::int64_t stride, kernel;
+  std::int64_t operator()(std::int64_t n) const { return (n - 1) * stride + kernel; }
+  friend bool operator==(const Reach&, const Reach&) = default;
+};
+
 // A named dimension class: every tensor that has the axis is cut in the same way along it. Axes that an op couples
 // are joined and equal from then on.
 class Axis {
@@ -29,8 +36,10 @@ class Axis {
   Axis() = default;
   const std::string& name() const;
   std::int64_t extent() const;
-  int id() const;         // the same for joined axes
-  Axis original() const;  // of a twin (Graph::twin); else the axis itself
+  int id() const;                      // the same for joined axes
+  Axis original() const;               // of a twin or a window (Graph::twin, window); else the axis itself
+  std::optional<Reach> reach() const;  // of a window
+  std::optional<Axis> along() const;   // what it was made along (Graph::axis)
   Graph& graph() const { return *graph_; }
   friend bool operator==(const Axis& a, const Axis& b) { return a.graph_ == b.graph_ && a.id() == b.id(); }
 
@@ -132,6 +141,7 @@ class TileRange {
   virtual std::int64_t begin(const Axis& axis) const = 0;
   virtual std::int64_t extent(const Axis& axis) const = 0;       // of the tile
   virtual std::int64_t full_extent(const Axis& axis) const = 0;  // of the tensor, in this program
+  virtual std::int64_t tile(const Axis& axis) const = 0;         // its number along the axis
   // Place in the chain of tasks that accumulates into one output tile.
   virtual bool first() const = 0;
   virtual bool last() const = 0;
@@ -185,10 +195,15 @@ class Graph {
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  // Throws std::invalid_argument for a negative extent.
-  Axis axis(std::string name, std::int64_t extent);
+  // `along`: the axis that it goes along with, place by place, as rows of a convolution's output do with those of its input;
+  // for plans that cut both alike. Throws std::invalid_argument for a negative extent.
+  Axis axis(std::string name, std::int64_t extent, std::optional<Axis> along = {});
   // An axis that is cut as `axis` is, but is another: see Node::renamed. One for each axis. It is not among axes().
   Axis twin(const Axis& axis);
+  // What windows that slide over x read of it, tile by tile of their outputs, which have `axis`: tile t is where that of `axis`
+  // is, and has reach(its extent) elements. Tiles overlap in x, so the extent of all depends on how `axis` is cut; without
+  // a cut it is reach(axis.extent()). One for each axis and reach. It is not among axes().
+  Axis window(const Axis& axis, Reach reach);
   // Makes both one axis. Throws std::invalid_argument if the extents differ; `who` starts the message.
   void join(const Axis& a, const Axis& b, std::string_view who = "join");
 
@@ -241,8 +256,10 @@ class Graph {
   struct AxisInfo {
     std::string name;
     std::int64_t extent;
-    int parent;        // the axis that stands for its class
-    int twin_of = -1;  // an axis, of a twin
+    int parent;                       // the axis that stands for its class
+    int original = -1;                // an axis, of a twin or window
+    std::optional<Reach> reach = {};  // of a window
+    int along = -1;                   // an axis, or none
   };
   Tensor add(TensorInfo info);
   int root(int axis) const;

@@ -87,6 +87,8 @@ struct Window {
   int stride = 1, padding = 0;
 };
 Tensor conv2d(const Tensor& x, const Tensor& weight, Window window = {});
+// x (n, c_in, d, h, w), weight (c_out, c_in, kernel_d, kernel_h, kernel_w) -> (n, c_out, out_d, out_h, out_w), likewise.
+Tensor conv3d(const Tensor& x, const Tensor& weight, Window window = {});
 // x (n, c, h, w) -> (n, c, out_h, out_w).
 Tensor max_pool2d(const Tensor& x, int kernel, Window window);
 Tensor avg_pool2d(const Tensor& x, int kernel, Window window);  // padding counts as zeros

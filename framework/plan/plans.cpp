@@ -1,6 +1,7 @@
 #include "framework/plan/plans.hpp"
 
 #include <algorithm>
+#include <set>
 #include <stdexcept>
 
 namespace tegula::plans {
@@ -16,6 +17,7 @@ class OneSample final : public TileRange {
     return !data_.empty() && axis.original() == data_[0] ? 1 : axis.original().extent();
   }
   std::int64_t full_extent(const Axis& axis) const override { return extent(axis); }
+  std::int64_t tile(const Axis&) const override { return 0; }
   bool first() const override { return true; }
   bool last() const override { return true; }
 
@@ -56,6 +58,23 @@ Plan mesh_3d(const Axis& batch, const Axes& inner, const Axes& outer, int side) 
   along(batch, "x");
   for (const Axis& axis : inner) along(axis, "y");
   for (const Axis& axis : outer) along(axis, "z");
+  return plan;
+}
+
+Plan spatial(Graph& graph, const Axis& axis, std::int64_t tile, int ranks) {
+  Plan plan;
+  plan.mesh({{"space", ranks}}).tile(axis, tile).shard(axis, "space");
+  const std::int64_t tiles = (axis.extent() + tile - 1) / tile;
+  std::set<int> followed{axis.id()};
+  // Again, as long as there are more: joined axes may come before what they are made along.
+  for (std::size_t before = 0; before < followed.size();) {
+    before = followed.size();
+    for (const Axis& other : graph.axes()) {
+      const std::optional<Axis> along = other.along();
+      if (!along || !followed.contains(along->id()) || !followed.insert(other.id()).second) continue;
+      plan.tile(other, std::max<std::int64_t>(1, (other.extent() + tiles - 1) / tiles)).shard(other, "space");
+    }
+  }
   return plan;
 }
 

@@ -27,6 +27,11 @@ Plan pipeline(Graph& graph, const Axis& batch, std::int64_t size, int ranks,
 // by (inner, outer) and of (batch, inner) by (outer, inner) in three dimensions.
 Plan mesh_3d(const Axis& batch, const Axes& inner, const Axes& outer, int side);
 
+// Images in parts: `axis`, the height of the input, say, in tiles of `tile`, and every axis that convolution and pooling make along
+// it in as many (or fewer, where it is too short), consecutive ones on one of the ranks, along the mesh dimension "space". Halos go
+// between ranks, weights have one owner. Throws std::invalid_argument for a tile below 1.
+Plan spatial(Graph& graph, const Axis& axis, std::int64_t tile, int ranks);
+
 // Layers, which are the outermost scopes of a graph in the order of their first node, and their stages: consecutive, none
 // empty where there are enough layers, of about the same number of flops.
 std::vector<std::pair<std::string, int>> even_stages(Graph& graph, int stages);

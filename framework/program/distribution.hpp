@@ -30,9 +30,11 @@ class Tuple final : public TileRange {
   bool first() const override { return first_; }
   bool last() const override { return last_; }
 
- private:
-  std::int64_t tile(const Axis& axis) const { return index[std::ranges::find(axes_, axis) - axes_.begin()]; }
+  std::int64_t tile(const Axis& axis) const override {
+    return index[std::ranges::find(axes_, axis) - axes_.begin()];
+  }
 
+ private:
   const Layout& layout_;
   const Axes& axes_;
   bool first_ = true, last_ = true;

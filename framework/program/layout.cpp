@@ -97,10 +97,18 @@ void Layout::check(const Tensor& tensor) const {
 
 const Layout::Cut& Layout::cut(const Axis& axis) const {
   const Axis original = axis.original();
-  const auto id = static_cast<std::size_t>(original.id());
+  const std::optional<Reach> reach = axis.reach();
+  const auto id = static_cast<std::size_t>(reach ? axis.id() : original.id());
   if (id >= cuts_.size()) cuts_.resize(id + 1);
+  if (cuts_[id].extent >= 0) return cuts_[id];
+  if (reach) {  // all tiles but the last have one size, as those of the original
+    const Cut outputs = cut(original);
+    Cut windows{.size = (*reach)(outputs.size), .tiles = outputs.tiles};
+    windows.extent =
+        (outputs.tiles - 1) * windows.size + (*reach)(outputs.extent - (outputs.tiles - 1) * outputs.size);
+    return cuts_[id] = windows;
+  }
   Cut& cut = cuts_[id];
-  if (cut.extent >= 0) return cut;
   cut.extent = original.extent();
   for (const auto& [other, extent] : extents_)
     if (other == original.id()) cut.extent = extent;
@@ -174,7 +182,7 @@ Layout::Shards Layout::divide(const Axis& axis, const std::vector<int>& along) c
 const Layout::Shards& Layout::shards(const Axis& axis, bool parameters) const {
   static const Shards
       none;  // of an axis that the plan cannot know: a twin, or one that an expansion has made
-  const auto id = static_cast<std::size_t>(axis.id());
+  const auto id = static_cast<std::size_t>((axis.reach() ? axis.original() : axis).id());
   return id < shards_[parameters].size() ? shards_[parameters][id] : none;
 }
 
@@ -218,7 +226,7 @@ const Layout::Spread& Layout::spread(const Tensor& tensor) const {
     if (is_micro_batch(axis)) spread.batch = static_cast<int>(spread.axes.size());
     spread.axes.push_back(&shards(axis, places_[id].parameter));
     spread.tiles.push_back(tiles(axis));
-    spread.turn += axis.id();
+    spread.turn += axis.original().id();
   }
   if (stages) spread.places = &places_of_stages_[std::size_t(stage(tensor)) * pipeline_.micro_batches];
   for (int d = static_cast<int>(strides_.size()); d-- > 0 && !axes.empty();) {

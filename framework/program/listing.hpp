@@ -117,7 +117,9 @@ class Layout {
   std::vector<int> moves(const Tensor& result, const Axis& axis) const;
   int without(int rank, const std::vector<int>& dimensions) const;  // at coordinate 0 along these
   std::optional<int> stage_dimension() const { return plan_.stage_dimension(); }
-  bool is_micro_batch(const Axis& axis) const { return plan_.is_micro_batch(axis.original()); }
+  bool is_micro_batch(const Axis& axis) const {
+    return !axis.reach() && plan_.is_micro_batch(axis.original());
+  }
   int micro_batches() const { return pipeline_.micro_batches; }
   int micro_batch(std::int64_t tile) const { return micro_batches_[tile]; }  // of a tile of their axis
 
@@ -171,7 +173,7 @@ std::vector<Node> recompute(Graph& graph, const std::vector<Node>& nodes, const 
                             const Layout& layout, const std::vector<Tensor>& keep);
 
 // Replaces contraction + bias + activation, and contraction + activation slope, by one node, where the sum over
-// tiles is a single chain. Keeps the outputs in `keep`.
+// tiles is a single chain. Leaves out halos that would only copy tiles. Keeps the outputs in `keep`.
 void fuse_epilogues(std::vector<Node>& nodes, const Layout& layout, const std::vector<Tensor>& keep);
 
 // Of a listing that is in order: priorities of its instructions; drops of buffers after their last use, memory handed on, and

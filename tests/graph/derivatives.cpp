@@ -50,11 +50,22 @@ void add_derivatives(const Subject& subject, std::vector<Derivative>& all) {
   }
 }
 
+// What no plan may cut: axes that a node needs whole, or that what it expands to does.
+void add_whole_axes(Graph& graph, const Node& node, std::set<int>& whole) {
+  if (!node.semantics->whole) return;
+  if (!node.semantics->expand) {
+    for (const Axis& axis : node.semantics->whole(node)) whole.insert(axis.id());
+    return;
+  }
+  const auto first = static_cast<int>(graph.nodes().size());
+  node.semantics->expand(node);
+  for (const Node& part : graph.take_nodes_from(first)) add_whole_axes(graph, part, whole);
+}
+
 Plan cut_everything(Graph& graph, int group) {
   std::set<int> whole;
-  for (const Node& node : graph.nodes())
-    if (node.semantics->whole && !node.semantics->expand)
-      for (const Axis& axis : node.semantics->whole(node)) whole.insert(axis.id());
+  const std::vector<Node> nodes(graph.nodes().begin(), graph.nodes().end());
+  for (const Node& node : nodes) add_whole_axes(graph, node, whole);
   Plan plan;
   for (const Axis& axis : graph.axes())
     if (!whole.contains(axis.id())) plan.tile(axis, 2).group(axis, group);

@@ -242,6 +242,8 @@ TEST_CASE("plans that do not fit are refused") {
   Graph g;
   Axis n = g.axis("n", 4), c = g.axis("c", 3), h = g.axis("h", 6), w = g.axis("w", 5);
   Tensor x = g.state("x", f32, {n, c, h, w}), y = max_pool2d(x, 2, {.stride = 2});
+  Axis rows = g.axis("rows", 3);
+  Tensor convolved = conv2d(x, g.state("filter", f32, {g.axis("o", 2), c, rows, g.axis("columns", 3)}));
   Plan two;
   two.mesh({{"data", 2}, {"tensor", 2}});
 
@@ -265,8 +267,8 @@ TEST_CASE("plans that do not fit are refused") {
         "[plan] x (n 4, c 3, h 6, w 5) f32 has two axes, n and c, sharded along \"data\"; they need mesh "
         "dimensions of "
         "their own");
-  CHECK(message([&] { lower_one(g, {y}, Plan().tile(h, 4)); }) ==
-        "[max_pool2d] needs axis h in one tile, but the plan cuts its extent 6 into tiles of 4; leave the "
+  CHECK(message([&] { lower_one(g, {convolved}, Plan().tile(rows, 2)); }) ==
+        "[conv] needs axis rows in one tile, but the plan cuts its extent 3 into tiles of 2; leave the "
         "axis whole");
   CHECK(message([&] {
           lower(g, {}, 0, 1, {.outputs = {y}, .extents = {{n, 0}}});

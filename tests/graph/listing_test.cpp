@@ -9,6 +9,7 @@
 #include <set>
 
 #include "framework/graph/ops.hpp"
+#include "framework/plan/plans.hpp"
 #include "layers/layers.hpp"
 #include "tests/graph/execution.hpp"
 
@@ -486,4 +487,62 @@ TEST_CASE("a program of other extents shares the tiles of state") {
     CHECK(execution.outputs().size() == 1);
     CHECK(execution.state().size() == 3 * 6);
   }
+}
+
+TEST_CASE("images in parts: what crosses ranks are neighbours' tiles, and the results stay") {
+  Graph g;
+  Axis batch = g.axis("batch", 4), color = g.axis("color", 2), height = g.axis("height", 24),
+       label = g.axis("label", 5), map1 = g.axis("map1", 3), map2 = g.axis("map2", 4);
+  Tensor image = g.input("image", f32, {batch, color, height, g.axis("width", 10)}),
+         target = g.input("target", i32, {batch});
+  const layers::Conv2d first(g, "conv1", color, map1, 3, {.padding = 1}),
+      second(g, "conv2", map1, map2, 5, {.padding = 2});
+  Tensor a = relu(first(image)), b = relu(second(max_pool2d(a, 2, {.stride = 2})));
+  Tensor y = avg_pool2d(b, 3, {.stride = 2, .padding = 1});
+  const layers::Linear last(g, "linear", {y.axes()[1], y.axes()[2], y.axes()[3]}, label);
+  Tensor loss = layers::cross_entropy(last(y), target);
+  layers::Parameters parameters;
+  for (const auto& some : {first.parameters(), second.parameters(), last.parameters()})
+    parameters.insert(parameters.end(), some.begin(), some.end());
+  layers::adamw(g, loss, parameters);
+
+  for (std::int64_t tiles : {1, 2, 3, 6, 8})
+    for (int ranks = 1; ranks <= 4; ++ranks) {
+      const Plan plan = plans::spatial(g, height, height.extent() / tiles, ranks);
+      for (const Tensor& x : {image, a, b, y}) {
+        const std::int64_t extent = x.axes()[2].extent(),
+                           size = std::min(plan.tile_size(x.axes()[2]), extent);
+        CHECK((extent + size - 1) / size ==
+              (tiles == 8 && extent < 24 ? 6 : tiles));  // 12 and 6 are not cut in 8
+        CHECK(plan.tile_size(x.axes()[3]) >= x.axes()[3].extent());
+      }
+      CAPTURE(plan.describe(g));
+      std::vector<Listing> listings;
+      for (int rank = 0; rank < ranks; ++rank)
+        listings.push_back(lower(g, plan, rank, ranks, {.outputs = {loss, y}}));
+      const std::vector<Listing> one{lower(g, plan.on_one_rank(), 0, 1, {.outputs = {loss, y}})};
+      const Execution execution(listings), alone(one);
+      CHECK(execution.outputs() == alone.outputs());
+      CHECK(execution.state() == alone.state());
+      CHECK(execution.tasks() == alone.tasks());
+      CHECK(total(listings, &Listing::flops) == doctest::Approx(one[0].flops));
+      // Going forward, windows are put together where their outputs are computed.
+      for (int rank = 0; rank < ranks; ++rank) {
+        const Listing forward = lower(g, plan, rank, ranks, {.outputs = {loss}, .updates = false});
+        for (const Instruction& instruction : forward.instructions) {
+          if (instruction.kind != Instruction::Kind::send) continue;
+          const Buffer& buffer = forward.buffers[instruction.buffers[0]];
+          for (const Axis& axis : g.tensor(buffer.tensor).axes()) CHECK(!axis.reach());
+        }
+      }
+      // Bias and activation join the convolution of windows as they do that of images.
+      const auto named = [&](std::string_view name) {
+        return std::ranges::count_if(one[0].instructions, [&](const Instruction& instruction) {
+          return instruction.kind == Instruction::Kind::task && instruction.spec.op->name == name;
+        });
+      };
+      CHECK(named("conv") == tiles + std::min<std::int64_t>(tiles, 6));
+      CHECK(named("relu") == 0);
+      CHECK((named("copy_box") > 0) == (tiles > 1));
+    }
 }

@@ -138,6 +138,30 @@ TEST_CASE("a stage is not left out where the work is all at the end") {
   CHECK(plans::even_stages(g, 3) == std::vector<std::pair<std::string, int>>{{"a", 0}, {"b", 1}, {"c", 2}});
 }
 
+TEST_CASE("a plan in space follows an axis through the graph") {
+  Graph g;
+  Axis n = g.axis("n", 2), c = g.axis("c", 3), h = g.axis("h", 16), w = g.axis("w", 8), o = g.axis("o", 4);
+  auto filter = [&](const char* name, const Axis& to, const Axis& from) {
+    return g.state(name, f32, {to, from, g.axis("rows", 3), g.axis("columns", 3)});
+  };
+  Tensor x = g.input("x", f32, {n, c, h, w}), mask = g.input("mask", f32, {n, o, h, w});
+  Tensor y = conv2d(x, filter("first", o, c), {.padding = 1}) * mask;  // joins its places with those of x
+  Tensor narrow = conv2d(y, filter("second", c, o), {.stride = 2}),
+         pooled = max_pool2d(tanh(narrow), 2, {.stride = 2});
+  const Plan plan = plans::spatial(g, h, 4, 2);
+  CHECK(plan.mesh() == std::vector<std::pair<std::string, int>>{{"space", 2}});
+  const auto tile = [&](const Tensor& t) { return plan.tile_size(t.axes()[2]); };
+  CHECK(tile(y) == 4);
+  CHECK(tile(narrow) == 2);  // of 7
+  CHECK(tile(pooled) == 1);  // of 3
+  for (const Tensor& t : {x, y, narrow, pooled}) {
+    CHECK(plan.shard_dimensions(t.axes()[2], false) == std::vector{0});
+    CHECK(plan.shard_dimensions(t.axes()[3], false).empty());
+    CHECK(plan.tile_size(t.axes()[3]) == t.axes()[3].extent());
+  }
+  CHECK_THROWS_AS(plans::spatial(g, h, 0, 2), std::invalid_argument);
+}
+
 TEST_CASE("the usual plans say what their calls say") {
   Network n;
   const Axis hidden1 = *n.g.find_axis("hidden1"), hidden2 = *n.g.find_axis("hidden2");
