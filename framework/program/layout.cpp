@@ -203,18 +203,22 @@ int Layout::owner(const Tensor& tensor, std::int64_t tile) const {
     turn /= size;
   }
   // ... and go where the sharded ones and the stage say.
-  std::int64_t micro_batch = 0;
+  const int batch = stages ? std::max(micro_batch(axes, tile), 0) : 0;
   for (std::size_t i = axes.size(); i-- > 0;) {
-    const std::int64_t index = tile % tiles(axes[i]);
-    rank = sharded(rank, shards(axes[i], places_[tensor.id()].parameter), index);
-    if (is_micro_batch(axes[i])) micro_batch = micro_batches_[index];
+    rank = sharded(rank, shards(axes[i], places_[tensor.id()].parameter), tile % tiles(axes[i]));
     tile /= tiles(axes[i]);
   }
-  return stages ? with_coordinate(rank, *stages, place_of(tensor, micro_batch)) : rank;
+  return stages ? with_coordinate(rank, *stages, place_of(tensor, batch)) : rank;
 }
 
 double Layout::time(int stage, std::int64_t tile, Pass pass) const {
   return plan_.schedule().time(pipeline_, stage, micro_batches_[tile], pass);
+}
+
+int Layout::micro_batch(const Axes& axes, std::int64_t tile) const {
+  for (std::size_t i = axes.size(); i-- > 0; tile /= tiles(axes[i]))
+    if (is_micro_batch(axes[i])) return micro_batches_[tile % tiles(axes[i])];
+  return -1;
 }
 
 bool Layout::has_micro_batches(int tensor) const {

@@ -31,6 +31,7 @@ struct Buffer {
   int tile;  // row-major index among the tensor's tiles
   DType dtype;
   TileRegion region;
+  int micro_batch = -1;  // that the tile is of; -1: of none
   // The buffer whose memory this one takes over: that of the same tensor's tile of an earlier micro-batch, or that of something
   // recomputed for a later layer, which is gone by then. So a rank cannot run further ahead than the listing says. -1: it has
   // its own.
@@ -103,6 +104,8 @@ class Layout {
   int stage(const Tensor& tensor) const { return std::max(places_[tensor.id()].stage, 0); }
   // When the stage works on a tile of the micro-batches' axis.
   double time(int stage, std::int64_t tile, Pass pass) const;
+  // Of a tile of a tensor with these axes; -1: of none.
+  int micro_batch(const Axes& axes, std::int64_t tile) const;
   bool has_micro_batches(int tensor) const;
   bool is_recomputed(int tensor) const;
   int group_size(const Axes& summed) const;  // in tuples of tiles of the summed axes, row-major

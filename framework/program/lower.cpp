@@ -178,7 +178,8 @@ Lowering::Value& Lowering::value(const Tensor& tensor, std::int64_t tile) {
 
 int Lowering::add_buffer(const Value& value, Buffer::Kind kind) {
   listing_.buffers.push_back({kind, value.tensor, static_cast<int>(value.tile), value.info->dtype,
-                              layout_.region(value.info->axes, value.tile)});
+                              layout_.region(value.info->axes, value.tile),
+                              layout_.micro_batch(value.info->axes, value.tile)});
   return static_cast<int>(listing_.buffers.size()) - 1;
 }
 

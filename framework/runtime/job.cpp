@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "framework/runtime/heartbeat.hpp"
 #include "framework/runtime/runtime.hpp"
 
 namespace tegula {
@@ -89,24 +90,28 @@ void handle(int signal, void (*handler)(int)) {
 
 }  // namespace
 
+void say(const std::string& message) {
+  char host[256] = "unknown host";
+  gethostname(host, sizeof host - 1);
+  write_line("tegula: rank " + std::to_string(place_in_job().rank) + " on " + host + ": " + message + "\n");
+}
+
 int fail(const std::string& message) {
   static std::atomic<bool> failing = false;
   if (failing.exchange(true))
     for (;;) pause();  // another thread is ending the process
   const Place place = place_in_job();
   // Rank 0 goes first: if it failed as well, the launcher soon ends this one, with SIGTERM.
+  const int earlier = signal_caught;
   if (place.rank != 0)
-    for (int i = 0; i < 30 && signal_caught == 0; ++i)
+    for (int i = 0; i < 30 && signal_caught == earlier; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  if (place.size > 1 && signal_caught != 0) std::_Exit(1);
+  if (place.size > 1 && signal_caught != earlier) std::_Exit(1);
   std::fflush(nullptr);  // what the program has printed so far: MPI_Abort and _Exit do not
-  if (!message.empty()) {
-    char host[256] = "unknown host";
-    gethostname(host, sizeof host - 1);
-    write_line("tegula: rank " + std::to_string(place.rank) + " on " + host + ": " + message + "\n");
-  }
+  if (!message.empty()) say(message);
   if (place.size == 1) return 1;
   if (place.in_mpi) {
+    Heartbeat::announce_failure();
     silence_mpi_banner();
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
@@ -162,9 +167,11 @@ Job::~Job() {
 
 int Job::signal_received() const { return signal_caught.load(); }
 
-void Job::complete(MPI_Request& request) const {
+void Job::complete(MPI_Request& request, const char* what) const {
+  const std::uint64_t waiting = begin_waiting(-1, what);
   int done = 0;
   while (MPI_Test(&request, &done, MPI_STATUS_IGNORE), !done) std::this_thread::yield();
+  end_waiting(waiting);
 }
 
 }  // namespace detail
