@@ -48,14 +48,14 @@ struct Waiting {
     constexpr std::size_t told = 3;
     for (std::size_t i = 0; i < std::min(peers.size(), told); ++i) {
       const auto& [peer, what] = peers[i];
-      all += fmt::format("{}{} of {}", i == 0 ? "" : "; ", what[0],
-                         peer < 0 ? "all ranks" : fmt::format("rank {}", peer));
+      all += fmt::format("{}{}: {}", i == 0 ? "waits for " : "; for ",
+                         peer < 0 ? "all ranks" : fmt::format("rank {}", peer), what[0]);
       if (what.size() > 1) all += fmt::format(", and {} more", what.size() - 1);
     }
-    if (peers.size() > told) all += fmt::format("; and of {} other ranks", peers.size() - told);
+    if (peers.size() > told) all += fmt::format("; and for {} other ranks", peers.size() - told);
     // Whatever was sent ahead of its being written is on this list, too: it counts where nothing else is waited for.
     if (peers.empty() && !messages.empty())
-      all = fmt::format("rank {} to take a message", messages.begin()->second.peer);
+      all = fmt::format("waits for rank {}: to take a message", messages.begin()->second.peer);
     return all;
   }
   static constexpr int none = -2;
@@ -174,8 +174,10 @@ void Heartbeat::send(int rank, Word word, int about) {
 // Takes note of what was sent and what was said.
 void Heartbeat::progress() {
   now_ = Clock::now();
-  if (now_ - looked_ > 4 * period)
-    heard_ = now_;  // this process was stopped itself, and knows nothing of others
+  if (now_ - looked_ > 2 * period) {  // this process was stopped itself, and knows nothing of others
+    heard_ = now_;
+    asked_ = now_;  // what it is told to do now, it is because of that
+  }
   looked_ = now_;
   std::erase_if(sent_, [](const std::unique_ptr<Sent>& message) {
     int done = 0;
@@ -207,7 +209,7 @@ void Heartbeat::hear(int from, const Beat& beat) {
     case Word::gone: {
       std::scoped_lock lock(mutex_);
       if (std::exchange(somebody_is_gone_, true) || failing_) break;  // it has its own to say
-      if (const std::string awaited = waiting().describe(); !awaited.empty()) say("waits for " + awaited);
+      if (const std::string awaited = waiting().describe(); !awaited.empty()) say(awaited);
       break;
     }
   }
@@ -224,7 +226,7 @@ void Heartbeat::watch_neighbour() {
   const bool no_answer = asked_ && heard_ < *asked_ && now_ - *asked_ > answer;
   if (!silent && !no_answer) return;
   std::string awaited = waiting().describe(before_);
-  awaited = awaited.empty() ? "" : "; this rank waits for " + awaited;
+  awaited = awaited.empty() ? "" : "; this rank " + awaited;
   if (silent)
     fail(fmt::format("nothing was heard of rank {} on {} for {} s: it is stopped, or its node is gone{}",
                      before_, host_before_, limit_.count(), awaited));
