@@ -6,18 +6,21 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <map>
+#include <utility>
 
 namespace tegula::detail {
 namespace {
 
 using std::chrono::milliseconds;
-constexpr milliseconds period(1000);  // between two beats
-constexpr milliseconds look(100);     // how often the thread looks at what it was told
-constexpr milliseconds soon(10);      // the same while something happens
+constexpr milliseconds period(200);  // between two beats
+constexpr milliseconds look(100);    // how often the thread looks at what it was told
+constexpr milliseconds soon(10);     // the same when it is in a hurry
 // A launcher that ends a job because a rank has died sends the others SIGTERM, and SIGKILL a second later: by then all has
 // to be said.
-constexpr milliseconds answer(400);
+constexpr milliseconds missed(600);
+constexpr milliseconds own_stop(2000);  // from one look to the next: this process was stopped itself
 constexpr milliseconds patience(2000);  // with messages to ranks that may be gone, too
 constexpr int tag = 1;
 
@@ -45,14 +48,14 @@ struct Waiting {
         place != peers.end())
       peers = {*place};
     std::string all;
-    constexpr std::size_t told = 3;
+    constexpr std::size_t told = 4;
     for (std::size_t i = 0; i < std::min(peers.size(), told); ++i) {
       const auto& [peer, what] = peers[i];
       all += fmt::format("{}{}: {}", i == 0 ? "waits for " : "; for ",
                          peer < 0 ? "all ranks" : fmt::format("rank {}", peer), what[0]);
       if (what.size() > 1) all += fmt::format(", and {} more", what.size() - 1);
     }
-    if (peers.size() > told) all += fmt::format("; and for {} other ranks", peers.size() - told);
+    if (peers.size() > told) all += fmt::format("; and for {} more ranks", peers.size() - told);
     // Whatever was sent ahead of its being written is on this list, too: it counts where nothing else is waited for.
     if (peers.empty() && !messages.empty())
       all = fmt::format("waits for rank {}: to take a message", messages.begin()->second.peer);
@@ -68,6 +71,7 @@ Waiting& waiting() {
 // The one that runs, for a rank that fails in whatever thread.
 std::mutex current_mutex;
 Heartbeat* current = nullptr;
+std::atomic<bool> this_rank_fails = false;  // what it waits for is of no interest then
 
 }  // namespace
 
@@ -114,6 +118,8 @@ Heartbeat::~Heartbeat() {
   MPI_Comm_free(&ring_);
 }
 
+void Heartbeat::fall_silent() { this_rank_fails = true; }
+
 void Heartbeat::announce_failure() {
   std::scoped_lock staying(current_mutex);
   if (!current) return;
@@ -143,7 +149,7 @@ void Heartbeat::run() {
       send(next_, Word::alive);
       beaten_ = now_;
     }
-    if (!heard_last_ && !somebody_is_gone_) watch_neighbour();
+    if (!heard_last_) watch_neighbour();
   }
   MPI_Cancel(&receiving_);
   MPI_Wait(&receiving_, MPI_STATUS_IGNORE);
@@ -153,11 +159,7 @@ void Heartbeat::run() {
 bool Heartbeat::pause() {
   std::unique_lock lock(mutex_);
   // Near the end the neighbours' last words are waited for.
-  const bool questioning = asked_ && heard_ < *asked_;
-  wake_.wait_for(lock,
-                 stopping_     ? milliseconds(1)
-                 : questioning ? soon
-                               : look,
+  wake_.wait_for(lock, stopping_ ? milliseconds(1) : look,
                  [&] { return (stopping_ && !said_last_) || (failing_ && !somebody_is_gone_); });
   if (stopping_ && !said_last_) {
     send(next_, Word::last);
@@ -174,9 +176,10 @@ void Heartbeat::send(int rank, Word word, int about) {
 // Takes note of what was sent and what was said.
 void Heartbeat::progress() {
   now_ = Clock::now();
-  if (now_ - looked_ > 2 * period) {  // this process was stopped itself, and knows nothing of others
+  if (now_ - looked_ >
+      own_stop) {  // it knows nothing of others, and if it is to end now, it is because of that
     heard_ = now_;
-    asked_ = now_;  // what it is told to do now, it is because of that
+    told_to_end_ = now_;
   }
   looked_ = now_;
   std::erase_if(sent_, [](const std::unique_ptr<Sent>& message) {
@@ -203,34 +206,28 @@ void Heartbeat::hear(int from, const Beat& beat) {
     case Word::last:
       heard_last_ = true;
       break;
-    case Word::question:
-      send(from, Word::alive);
-      break;
     case Word::gone: {
-      std::scoped_lock lock(mutex_);
-      if (std::exchange(somebody_is_gone_, true) || failing_) break;  // it has its own to say
+      if (std::exchange(somebody_is_gone_, true) || this_rank_fails) break;
       if (const std::string awaited = waiting().describe(); !awaited.empty()) say(awaited);
       break;
     }
   }
 }
 
-// A neighbour that says nothing for too long ends the job. One that does not even answer when this rank was told to end has
-// died: then the launcher is at it.
+// A neighbour that says nothing for too long ends the job. One that is silent when this rank is told to end has died: then
+// the launcher is at it. Nothing is sent to see whether it answers: over TCP, Open MPI ends who sends to a dead process.
 void Heartbeat::watch_neighbour() {
-  if (!asked_ && job_.signal_received() == SIGTERM) {
-    send(before_, Word::question);
-    asked_ = now_;
-  }
+  if (!told_to_end_ && job_.signal_received() == SIGTERM) told_to_end_ = now_;
   const bool silent = limit_.count() > 0 && now_ - heard_ > limit_;
-  const bool no_answer = asked_ && heard_ < *asked_ && now_ - *asked_ > answer;
-  if (!silent && !no_answer) return;
+  const bool dead =
+      !somebody_is_gone_ && told_to_end_ && heard_ < *told_to_end_ && now_ - *told_to_end_ > missed;
+  if (!silent && !dead) return;
   std::string awaited = waiting().describe(before_);
   awaited = awaited.empty() ? "" : "; this rank " + awaited;
   if (silent)
     fail(fmt::format("nothing was heard of rank {} on {} for {} s: it is stopped, or its node is gone{}",
                      before_, host_before_, limit_.count(), awaited));
-  say(fmt::format("rank {} on {} does not answer: it has died, or is stopped{}", before_, host_before_,
+  say(fmt::format("nothing is heard of rank {} on {}: it has died, or is stopped{}", before_, host_before_,
                   awaited));
   tell_others(before_);
 }

@@ -1,5 +1,5 @@
 // Tells a rank that is gone from one that is busy, and lets every other rank say what it was waiting for: a thread of each
-// rank says to the next one, once a second, that it is alive, whatever its workers do.
+// rank says to the next one, five times a second, that it is alive, whatever its workers do.
 #pragma once
 
 #include <mpi.h>
@@ -28,12 +28,14 @@ class Heartbeat {
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
-  // This rank fails: lets the others say what they wait for, which takes a moment. Nothing where no Heartbeat runs.
+  // This rank fails. From the first on, it does not say what it waits for; the second lets the others do so, which takes a
+  // moment. Nothing where no Heartbeat runs.
+  static void fall_silent();
   static void announce_failure();
 
  private:
   using Clock = std::chrono::steady_clock;
-  enum class Word : std::int8_t { alive, last, question, gone };
+  enum class Word : std::int8_t { alive, last, gone };
   struct Beat {
     Word word;
     std::int32_t rank;  // who is gone
@@ -62,7 +64,7 @@ class Heartbeat {
   Beat received_ = {};
   MPI_Request receiving_ = MPI_REQUEST_NULL;
   Clock::time_point now_, looked_, beaten_, heard_;
-  std::optional<Clock::time_point> asked_;
+  std::optional<Clock::time_point> told_to_end_;
   bool said_last_ = false, heard_last_ = false, somebody_is_gone_ = false;
 
   std::mutex mutex_;

@@ -100,6 +100,7 @@ int fail(const std::string& message) {
   static std::atomic<bool> failing = false;
   if (failing.exchange(true))
     for (;;) pause();  // another thread is ending the process
+  Heartbeat::fall_silent();
   const Place place = place_in_job();
   // Rank 0 goes first: if it failed as well, the launcher soon ends this one, with SIGTERM.
   const int earlier = signal_caught;

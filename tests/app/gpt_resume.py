@@ -284,7 +284,7 @@ class Resume:
         self.check("a stage that stops", self.ended_by, 2, 0, stop, NAMES_RANK + r"nothing was heard of rank 0 on \S+ for 3 s",
                    AWAITED_OF_MICRO_BATCH, "--plan", pipeline)
         self.check("a rank that is killed", self.ended_by, 2, 1, kill,
-                   NAMES_RANK + r"rank 1 on \S+ does not answer: it has died", AWAITED)
+                   NAMES_RANK + r"nothing is heard of rank 1 on \S+: it has died", AWAITED)
         # All ranks hear of a checkpoint that one of them cannot write.
         self.check("a rank that throws", self.ended_by, 2, 1, forbid_files,
                    NAMES_RANK + r"\[checkpoint\] step \d+ was not saved: .*Too many open files", "step")

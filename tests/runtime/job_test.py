@@ -88,7 +88,7 @@ class Job(unittest.TestCase):
     def test_a_rank_that_is_killed_ends_all(self):
         returned, lines, others, seconds = run(3, "killed")
         self.assertNotEqual(returned, 0)
-        self.assertRegex(lines[0], r"^tegula: rank 0 on \S+: rank 2 on \S+ does not answer: it has died, or is stopped; this rank "
+        self.assertRegex(lines[0], r"^tegula: rank 0 on \S+: nothing is heard of rank 2 on \S+: it has died, or is stopped; this rank "
                                    r"waits for rank 2: the ring's tile$")
         self.check_waiting(lines[1:], ["waits for rank 2: to take a message"])
         self.assertRegex(" ".join(others), r"process rank 2 .*on node \S+ exited on\s+signal 9")

@@ -1,0 +1,229 @@
+"""Ranks on nodes of their own, with nothing but a network between them: network namespaces of this machine, and a bridge. A
+training has the bits that it has on one rank, what a plan says will be sent does cross the network, and a job ends well
+when a rank dies or a node is cut off.
+
+    tests/app/network_test.py PATH/TO/gpt
+
+Making namespaces takes root; without, the test is skipped.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import gpt_runs
+from gpt_resume import AWAITED, NAMES_RANK, Failure, expect, latest, send_signal, steps_in, wait_for
+
+PREFIX = "tegula-test-"
+NODES = (1, 2, 3, 4)
+STEPS = 12
+ENDLESS = 1_000_000
+ON_NODE = """#!/bin/sh
+node=$1
+shift
+exec ip netns exec {base}$node unshare --uts sh -c 'echo node$0 >/proc/sys/kernel/hostname; exec "$@"' $node "$@"
+"""
+# Started by mpiexec as ssh would be: AGENT ADDRESS COMMAND...
+AGENT = """#!/bin/sh
+node=${{1##*.}}
+shift
+exec {folder}/on-node $node sh -c "$*"
+"""
+
+
+def ip(*arguments):
+    return subprocess.run(["ip", *map(str, arguments)], check=True, capture_output=True, text=True).stdout
+
+
+def address(node):
+    return f"10.77.0.{node}"
+
+
+def namespaces():
+    return [line.split()[0] for line in ip("netns", "list").splitlines()]
+
+
+def remove(namespace):
+    """With the processes that are left in it: a daemon that was cut off does not hear that the job is over."""
+    for process in ip("netns", "pids", namespace).split():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(process), signal.SIGKILL)
+    ip("netns", "delete", namespace)
+
+
+def remove_stale():
+    """Of tests that were killed."""
+    for name in namespaces():
+        test = re.fullmatch(PREFIX + r"(\d+)-\w+", name)
+        if test and not pathlib.Path("/proc", test[1]).exists():
+            remove(name)
+
+
+def what_forbids_namespaces():
+    name = f"{PREFIX}{os.getpid()}-try"
+    try:
+        ip("netns", "add", name)
+        try:
+            ip("-n", name, "link", "add", "port", "type", "veth", "peer", "name", "eth0")
+            ip("-n", name, "link", "add", "bridge", "type", "bridge")
+            subprocess.run(["ip", "netns", "exec", name, "unshare", "--uts", "true"], check=True, capture_output=True, text=True)
+        finally:
+            ip("netns", "delete", name)
+    except FileNotFoundError:
+        return "there is no ip (package iproute2)"
+    except subprocess.CalledProcessError as error:
+        return error.stderr.strip()
+    return None
+
+
+class Network:
+    """Nodes, each with a host name and an address, and a hub that has the bridge. All is in namespaces, and goes with them."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.base = f"{PREFIX}{os.getpid()}-"
+        for name, text in ("on-node", ON_NODE), ("agent", AGENT):
+            (folder / name).write_text(text.format(base=self.base, folder=folder))
+            (folder / name).chmod(0o755)
+
+    def __enter__(self):
+        remove_stale()
+        try:
+            hub = self.base + "hub"
+            ip("netns", "add", hub)
+            ip("-n", hub, "link", "add", "bridge", "type", "bridge")
+            ip("-n", hub, "link", "set", "bridge", "up")
+            for node in NODES:
+                name, port = f"{self.base}{node}", f"port{node}"
+                ip("netns", "add", name)
+                ip("-n", hub, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", name)
+                ip("-n", hub, "link", "set", port, "master", "bridge", "up")
+                ip("-n", name, "address", "add", f"{address(node)}/24", "dev", "eth0")
+                for link in "lo", "eth0":
+                    ip("-n", name, "link", "set", link, "up")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for name in namespaces():
+            if name.startswith(self.base):
+                remove(name)
+
+    def mpiexec(self):
+        """On the first node, with a rank on each."""
+        subnet = f"{address(0)}/24"
+        parameters = {"plm": "rsh", "plm_rsh_agent": self.folder / "agent", "pml": "ob1", "btl": "tcp,self",
+                      "btl_tcp_if_include": subnet, "oob_tcp_if_include": subnet}
+        command = [self.folder / "on-node", NODES[0], "mpiexec", "--host", ",".join(map(address, NODES)), "-n", len(NODES)]
+        for name, value in parameters.items():
+            command += ["--mca", name, value]
+        return list(map(str, command))
+
+    def cut_off(self, node):
+        ip("-n", self.base + "hub", "link", "set", f"port{node}", "down")
+
+    def connect(self, node):
+        ip("-n", self.base + "hub", "link", "set", f"port{node}", "up")
+
+    def traffic(self, node):
+        """(sent, received) bytes so far."""
+        count = json.loads(ip("-json", "-statistics", "-n", f"{self.base}{node}", "link", "show", "eth0"))[0]["stats64"]
+        return count["tx"]["bytes"], count["rx"]["bytes"]
+
+    def process(self, node, program):
+        """That of the rank on the node."""
+        for process in ip("netns", "pids", f"{self.base}{node}").split():
+            with contextlib.suppress(OSError):
+                if pathlib.Path(f"/proc/{process}/exe").resolve() == pathlib.Path(program):
+                    return int(process)
+        raise Failure(f"node {node} runs no {program}")
+
+
+class Test:
+    def __init__(self, program, folder, network):
+        self.program, self.folder, self.network = program, folder, network
+        self.data = gpt_runs.prepare(program, folder)
+
+    def arguments(self, out, steps, **options):
+        options = {name.replace("_", "-"): value for name, value in options.items()}
+        options = gpt_runs.SHAPE | gpt_runs.KINDS["llama"] | {
+            "data": self.data, "out": out, "steps": steps, "dropout": 0.1, "schedule": "constant", "batch": 2 * len(NODES)} | options
+        return ["train", *gpt_runs.flags(options), *gpt_runs.TILES]
+
+    def start(self, out, steps, **options):
+        command = [*self.network.mpiexec(), self.program, *map(str, self.arguments(out, steps, **options))]
+        return subprocess.Popen(command, env=gpt_runs.ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def same_bits(self):
+        before = [self.network.traffic(node) for node in NODES]
+        out = self.folder / "nodes"
+        job = self.start(out, STEPS)
+        text, _ = job.communicate(timeout=gpt_runs.LIMIT_S)
+        expect(job.returncode == 0, text)
+        expect(f"{len(NODES)} ranks on {len(NODES)} nodes" in text, text)
+        gpt_runs.run_well(self.program, 1, *self.arguments(self.folder / "one", STEPS))
+        one = self.folder / "one"
+        expect(gpt_runs.losses(out) == gpt_runs.losses(one), f"losses differ: {gpt_runs.losses(out)} {gpt_runs.losses(one)}")
+        expect(gpt_runs.states(gpt_runs.checkpoint(out)) == gpt_runs.states(gpt_runs.checkpoint(one)), "the checkpoint differs")
+        crossed = []
+        for rank, node in enumerate(NODES):
+            # rank, tasks, Gflop, sent MB, received MB, ...
+            predicted = re.search(rf"^ *{rank} +\d+ +[\d.]+ +([\d.]+) +([\d.]+)", text, re.MULTILINE)
+            expect(predicted, text)
+            for which, megabytes in enumerate(map(float, predicted.groups())):
+                counted = self.network.traffic(node)[which] - before[rank][which]
+                expect(counted >= STEPS * megabytes * 1e6 > 0, f"{counted} bytes, predicted {megabytes} MB a step")
+                crossed.append(counted)
+        return f"{sum(crossed) / 2e6:.1f} MB crossed the network"
+
+    def ended(self, out, strike, message):
+        """The job ends within 30 s of the stroke with the message, in which others say what they wait for, and goes on."""
+        job = self.start(out, ENDLESS, silence_limit=3, save_every=2)
+        wait_for(lambda: latest(out) >= 2, job, "a checkpoint")
+        start = time.monotonic()
+        strike()
+        text, _ = job.communicate(timeout=gpt_runs.LIMIT_S)
+        seconds = time.monotonic() - start
+        print(text)
+        expect(job.returncode != 0 and seconds < 30, f"exit code {job.returncode} after {seconds:.1f} s\n{text}")
+        return f"ended in {seconds:.1f} s"
+
+    def killed(self):
+        return self.ended(self.folder / "killed", lambda: os.kill(self.network.process(3, self.program), signal.SIGKILL), "")
+
+    def cut_off(self):
+        return self.ended(self.folder / "cut", lambda: self.network.cut_off(3), "")
+
+    def stopped(self):
+        return self.ended(self.folder / "stopped", lambda: os.kill(self.network.process(3, self.program), signal.SIGSTOP), "")
+
+
+def main(program):
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # nothing is left behind
+    if reason := what_forbids_namespaces():
+        print(f"skipped: no network namespaces: {reason}")
+        return 77
+    failed = False
+    with tempfile.TemporaryDirectory(prefix="tegula-network-") as root, Network(pathlib.Path(root)) as network:
+        test = Test(program, pathlib.Path(root), network)
+        for what in test.same_bits, test.stopped, test.killed:
+            start = time.monotonic()
+            try:
+                outcome = what()
+            except (Failure, AssertionError, OSError, SystemExit, subprocess.TimeoutExpired) as error:
+                failed, outcome = True, f"FAILED: {error}"
+            print(f"{what.__name__}: {outcome} ({time.monotonic() - start:.1f} s)", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(os.path.abspath(sys.argv[1])))
