@@ -145,7 +145,7 @@ void Heartbeat::run() {
       announced_failure_ = true;
       announced_.notify_one();
     }
-    if (now_ - beaten_ >= period && sent_.empty() && !said_last_) {
+    if (now_ - beaten_ >= period && (sent_.empty() || told_to_end_) && !said_last_) {
       send(next_, Word::alive);
       beaten_ = now_;
     }
@@ -203,6 +203,9 @@ void Heartbeat::hear(int from, const Beat& beat) {
   switch (beat.word) {
     case Word::alive:
       break;
+    case Word::ending:
+      if (!told_to_end_) told_to_end_ = now_;
+      break;
     case Word::last:
       heard_last_ = true;
       break;
@@ -214,13 +217,16 @@ void Heartbeat::hear(int from, const Beat& beat) {
   }
 }
 
-// A neighbour that says nothing for too long ends the job. One that is silent when this rank is told to end has died: then
-// the launcher is at it. Nothing is sent to see whether it answers: over TCP, Open MPI ends who sends to a dead process.
+// A neighbour that says nothing for too long ends the job. One that is silent when the launcher ends the job has died. The
+// launcher does so node by node, in seconds, so that whoever notices tells the others.
 void Heartbeat::watch_neighbour() {
-  if (!told_to_end_ && job_.signal_received() == SIGTERM) told_to_end_ = now_;
+  if (!told_to_end_ && job_.signal_received() == SIGTERM) {
+    told_to_end_ = now_;
+    for (int rank = 0; rank < job_.size; ++rank)
+      if (rank != job_.rank) send(rank, Word::ending);
+  }
   const bool silent = limit_.count() > 0 && now_ - heard_ > limit_;
-  const bool dead =
-      !somebody_is_gone_ && told_to_end_ && heard_ < *told_to_end_ && now_ - *told_to_end_ > missed;
+  const bool dead = !somebody_is_gone_ && told_to_end_ && heard_ < *told_to_end_ && now_ - heard_ > missed;
   if (!silent && !dead) return;
   std::string awaited = waiting().describe(before_);
   awaited = awaited.empty() ? "" : "; this rank " + awaited;

@@ -35,7 +35,7 @@ class Heartbeat {
 
  private:
   using Clock = std::chrono::steady_clock;
-  enum class Word : std::int8_t { alive, last, gone };
+  enum class Word : std::int8_t { alive, last, ending, gone };
   struct Beat {
     Word word;
     std::int32_t rank;  // who is gone

@@ -5,11 +5,13 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <initializer_list>
 #include <stdexcept>
+#include <string_view>
 #include <thread>
 
 #include "framework/runtime/heartbeat.hpp"
@@ -45,17 +47,33 @@ Place place_in_job() {
   return place;
 }
 
-int no_help(const char*, const char*, bool, ...) { return 0; }
-
-// Open MPI explains every MPI_Abort in a banner that would bury our message. It prints through this pointer.
-void silence_mpi_banner() {
-  using Show = int (*)(const char*, const char*, bool, ...);
-  if (auto* show = static_cast<Show*>(dlsym(RTLD_DEFAULT, "opal_show_help"))) *show = no_help;
-}
-
-void write_line(const std::string& line) {
+void write_line(std::string_view line) {
   // One write, so that the lines of several ranks do not mix.
   [[maybe_unused]] auto written = write(STDERR_FILENO, line.data(), line.size());
+}
+
+// Open MPI's explanations go through a pointer of this type. Its own function asks the launcher to print them and waits until
+// it has, in the midst of the progress of messages: a launcher that is busy ending the job would keep this rank from hearing
+// and saying anything. So they are printed here, but for those that would bury our message: on MPI_Abort, and on every
+// connection to a rank that is gone.
+using ShowHelp = int (*)(const char*, const char*, bool, ...);
+std::atomic<bool> banners = true;
+
+int show_help(const char* file, const char* topic, bool header, ...) {
+  if (!banners || std::string_view(file) == "help-mpi-btl-tcp.txt") return 0;
+  using Render = char* (*)(const char*, const char*, bool, va_list);
+  static const auto render = reinterpret_cast<Render>(dlsym(RTLD_DEFAULT, "opal_show_help_vstring"));
+  va_list arguments;
+  va_start(arguments, header);
+  char* text = render ? render(file, topic, header, arguments) : nullptr;
+  va_end(arguments);
+  if (text) write_line(text);
+  std::free(text);
+  return 0;
+}
+
+void take_over_banners() {
+  if (auto* show = static_cast<ShowHelp*>(dlsym(RTLD_DEFAULT, "opal_show_help"))) *show = show_help;
 }
 
 std::string what_failed(const std::exception_ptr& error) {
@@ -113,7 +131,7 @@ int fail(const std::string& message) {
   if (place.size == 1) return 1;
   if (place.in_mpi) {
     Heartbeat::announce_failure();
-    silence_mpi_banner();
+    banners = false;
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
   std::_Exit(1);
@@ -139,6 +157,7 @@ Job::Job(int argc, char** argv) {
       setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &threads);
     owns_mpi_ = true;
+    take_over_banners();
   }
   MPI_Query_thread(&threads);
   if (threads < MPI_THREAD_MULTIPLE)

@@ -25,10 +25,15 @@ PREFIX = "tegula-test-"
 NODES = (1, 2, 3, 4)
 STEPS = 12
 ENDLESS = 1_000_000
+# A command on a node. `ip netns exec` gives it mounts of its own: nobody shall ask a name server, which there is none of.
 ON_NODE = """#!/bin/sh
 node=$1
 shift
-exec ip netns exec {base}$node unshare --uts sh -c 'echo node$0 >/proc/sys/kernel/hostname; exec "$@"' $node "$@"
+exec ip netns exec {base}$node unshare --uts sh -ec '
+  echo node$0 >/proc/sys/kernel/hostname
+  mount --bind {folder}/hosts /etc/hosts
+  mount --bind {folder}/nsswitch.conf /etc/nsswitch.conf
+  exec "$@"' $node "$@"
 """
 # Started by mpiexec as ssh would be: AGENT ADDRESS COMMAND...
 AGENT = """#!/bin/sh
@@ -89,6 +94,9 @@ class Network:
     def __init__(self, folder):
         self.folder = folder
         self.base = f"{PREFIX}{os.getpid()}-"
+        hosts = "127.0.0.1 localhost\n" + "".join(f"{address(node)} node{node}\n" for node in NODES)
+        (folder / "hosts").write_text(hosts)
+        (folder / "nsswitch.conf").write_text("passwd: files\ngroup: files\nhosts: files\n")
         for name, text in ("on-node", ON_NODE), ("agent", AGENT):
             (folder / name).write_text(text.format(base=self.base, folder=folder))
             (folder / name).chmod(0o755)
