@@ -1,6 +1,6 @@
 """Ranks on nodes of their own, with nothing but a network between them: network namespaces of this machine, and a bridge. A
-training has the bits that it has on one rank, what a plan says will be sent does cross the network, and a job ends well
-when a rank dies or a node is cut off.
+training has the bits that it has on one rank, what a plan says will be sent does cross the network, and all ranks end, with
+words, when one stops or dies or its node is cut off.
 
     tests/app/network_test.py PATH/TO/gpt
 
@@ -19,12 +19,11 @@ import tempfile
 import time
 
 import gpt_runs
-from gpt_resume import AWAITED, NAMES_RANK, Failure, expect, latest, send_signal, steps_in, wait_for
+from gpt_resume import AWAITED, ENDLESS, Failure, expect, latest, wait_for
 
 PREFIX = "tegula-test-"
 NODES = (1, 2, 3, 4)
 STEPS = 12
-ENDLESS = 1_000_000
 # A command on a node. `ip netns exec` gives it mounts of its own: nobody shall ask a name server, which there is none of.
 ON_NODE = """#!/bin/sh
 node=$1
@@ -140,6 +139,7 @@ class Network:
         ip("-n", self.base + "hub", "link", "set", f"port{node}", "down")
 
     def connect(self, node):
+        """mpiexec goes on waiting for a daemon that was cut off, as long as the system repeats what it sends to it."""
         ip("-n", self.base + "hub", "link", "set", f"port{node}", "up")
 
     def traffic(self, node):
@@ -193,26 +193,42 @@ class Test:
                 crossed.append(counted)
         return f"{sum(crossed) / 2e6:.1f} MB crossed the network"
 
-    def ended(self, out, strike, message):
-        """The job ends within 30 s of the stroke with the message, in which others say what they wait for, and goes on."""
-        job = self.start(out, ENDLESS, silence_limit=3, save_every=2)
-        wait_for(lambda: latest(out) >= 2, job, "a checkpoint")
+    def ended(self, strike, lost):
+        """When the rank of the third node is struck, all ranks end within 30 s: the one behind it says what is `lost`, and
+        all that are left say what they wait for."""
+        job = self.start(self.folder / strike.__name__, ENDLESS, silence_limit=3, save_every=2)
+        wait_for(lambda: latest(self.folder / strike.__name__) >= 2, job, "a checkpoint")
+        ranks = [self.network.process(node, self.program) for node in NODES]
         start = time.monotonic()
-        strike()
-        text, _ = job.communicate(timeout=gpt_runs.LIMIT_S)
+        strike(ranks[2])
+        while any(map(is_alive, ranks)) and time.monotonic() - start < 30:
+            time.sleep(0.1)
         seconds = time.monotonic() - start
-        print(text)
-        expect(job.returncode != 0 and seconds < 30, f"exit code {job.returncode} after {seconds:.1f} s\n{text}")
-        return f"ended in {seconds:.1f} s"
+        left = [rank for rank, process in enumerate(ranks) if is_alive(process)]
+        self.network.connect(3)
+        text, _ = job.communicate(timeout=gpt_runs.LIMIT_S)
+        expect(not left and job.returncode != 0, f"exit code {job.returncode}, after 30 s are left: {left}\n{text}")
+        expect(re.search(rf"tegula: rank 3 on node4: {lost}.*; this rank {AWAITED}", text), text)
+        for rank, node in (0, 1), (1, 2):
+            expect(re.search(f"tegula: rank {rank} on node{node}: {AWAITED}", text), text)
+        return f"ranks ended in {seconds:.1f} s"
 
-    def killed(self):
-        return self.ended(self.folder / "killed", lambda: os.kill(self.network.process(3, self.program), signal.SIGKILL), "")
+    def stop(self, process):
+        os.kill(process, signal.SIGSTOP)
 
-    def cut_off(self):
-        return self.ended(self.folder / "cut", lambda: self.network.cut_off(3), "")
+    def kill(self, process):
+        os.kill(process, signal.SIGKILL)
 
-    def stopped(self):
-        return self.ended(self.folder / "stopped", lambda: os.kill(self.network.process(3, self.program), signal.SIGSTOP), "")
+    def cut_off(self, _):
+        self.network.cut_off(3)
+
+
+def is_alive(process):
+    """A zombie is not."""
+    try:
+        return pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def main(program):
@@ -223,13 +239,17 @@ def main(program):
     failed = False
     with tempfile.TemporaryDirectory(prefix="tegula-network-") as root, Network(pathlib.Path(root)) as network:
         test = Test(program, pathlib.Path(root), network)
-        for what in test.same_bits, test.stopped, test.killed:
+        silent = r"nothing was heard of rank 2 on node3 for 3 s"
+        for name, what, *given in (("the bits of one rank", test.same_bits),
+                                   ("a rank that stops", test.ended, test.stop, silent),
+                                   ("a rank that is killed", test.ended, test.kill, "nothing is heard of rank 2 on node3: it has died"),
+                                   ("a node that is cut off", test.ended, test.cut_off, silent)):
             start = time.monotonic()
             try:
-                outcome = what()
-            except (Failure, AssertionError, OSError, SystemExit, subprocess.TimeoutExpired) as error:
+                outcome = what(*given)
+            except (Failure, AssertionError, OSError, SystemExit, subprocess.SubprocessError) as error:
                 failed, outcome = True, f"FAILED: {error}"
-            print(f"{what.__name__}: {outcome} ({time.monotonic() - start:.1f} s)", flush=True)
+            print(f"{name}: {outcome} ({time.monotonic() - start:.1f} s)", flush=True)
     return 1 if failed else 0
 
 
