@@ -130,7 +130,8 @@ class Network:
         subnet = f"{address(0)}/24"
         parameters = {"plm": "rsh", "plm_rsh_agent": self.folder / "agent", "pml": "ob1", "btl": "tcp,self",
                       "btl_tcp_if_include": subnet, "oob_tcp_if_include": subnet}
-        command = [self.folder / "on-node", NODES[0], "mpiexec", "--host", ",".join(map(address, NODES)), "-n", len(NODES)]
+        command = [self.folder / "on-node", NODES[0], "mpiexec", "--host", ",".join(map(address, NODES)),
+                   "--map-by", "ppr:1:node", "--bind-to", "none"]
         for name, value in parameters.items():
             command += ["--mca", name, value]
         return list(map(str, command))
