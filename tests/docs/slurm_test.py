@@ -6,6 +6,7 @@ is stopped as ahead of a time limit, is queued again and ends with the bits of a
 Skipped where Slurm is not installed or nobody is root.
 """
 
+import contextlib
 import os
 import pathlib
 import re
@@ -111,11 +112,24 @@ class Slurm:
         wait_for(lambda: self.run("sinfo", "--noheader", "-o", "%D %t").split() == ["2", "idle"], "two idle nodes")
 
     def __exit__(self, *_):
-        subprocess.run(["scancel", "--user=root", "--signal=KILL", "--full"], env=self.environment, check=False)
+        # Jobs first, of a test that has failed: slurmd would wait for them.
+        if len(self.daemons) > 1:
+            self.run("scancel", "--user=root")
+            end = time.monotonic() + LIMIT_S
+            while self.run("squeue", "--noheader").strip() and time.monotonic() < end:
+                time.sleep(0.2)
         for daemon in reversed(self.daemons):
             daemon.terminate()
         for daemon in self.daemons:
-            daemon.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                daemon.wait(timeout=10)
+            daemon.kill()
+        # What keeps a step, and would go on telling a controller that is gone of its end.
+        for process in pathlib.Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                ours = f"SLURM_CONF={self.folder}/slurm.conf".encode() in (process / "environ").read_bytes().split(b"\0")
+                if ours and (process / "comm").read_text().startswith("slurmstepd"):
+                    os.kill(int(process.name), signal.SIGKILL)
 
     def start(self, *command):
         log = (self.folder / f"{len(self.daemons)}-{command[0]}.out").open("w")
