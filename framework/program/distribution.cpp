@@ -349,12 +349,8 @@ int Distribution::home(const Value& value) const {
 
 double Distribution::written(const Value& value) const {
   const Times& times = uses_[value.tensor].written[value.version];
-  const Layout::Spread& spread = layout_.spread(graph_.tensor(value.tensor));
-  if (spread.batch < 0) return times.latest();
-  std::int64_t tile = value.tile;
-  for (std::size_t i = spread.tiles.size() - 1; static_cast<int>(i) > spread.batch; --i)
-    tile /= spread.tiles[i];
-  return times.at(layout_.micro_batch(tile % spread.tiles[spread.batch]));
+  const int micro_batch = layout_.micro_batch(graph_.tensor(value.tensor).axes(), value.tile);
+  return micro_batch < 0 ? times.latest() : times.at(micro_batch);
 }
 
 // Adds the ranks where tasks of the node read the tile.

@@ -267,6 +267,12 @@ double Layout::time(int stage, int micro_batch, Pass pass) const {
   return plan_.schedule().time(pipeline_, stage, micro_batch, pass);
 }
 
+int Layout::micro_batch(const Axes& axes, std::int64_t tile) const {
+  for (std::size_t i = axes.size(); i-- > 0; tile /= tiles(axes[i]))
+    if (is_micro_batch(axes[i])) return micro_batches_[tile % tiles(axes[i])];
+  return -1;
+}
+
 bool Layout::has_micro_batches(int tensor) const {
   return std::ranges::any_of(graph_.tensor(tensor).axes(),
                              [&](const Axis& axis) { return is_micro_batch(axis); });

@@ -33,6 +33,7 @@ struct Buffer {
   int tile;  // row-major index among the tensor's tiles
   DType dtype;
   TileRegion region;
+  int micro_batch = -1;  // that the tile is of; -1: of none
   // The buffer whose memory, of as many bytes, this one takes over: that is gone by then, in the order of the listing, and
   // whatever order tasks run in waits for it. -1: it has its own.
   int memory = -1;
@@ -132,6 +133,8 @@ class Layout {
   }
   int stage(const Tensor& tensor) const { return std::max(places_[tensor.id()].stage, 0); }
   double time(int stage, int micro_batch, Pass pass) const;  // when the stage works on it
+  // Of a tile of a tensor with these axes; -1: of none.
+  int micro_batch(const Axes& axes, std::int64_t tile) const;
   bool has_micro_batches(int tensor) const;
   bool saves_memory() const { return plan_.has_micro_batches() || plan_.recomputes(); }
   int group_size(const Axes& summed) const;  // in tuples of tiles of the summed axes, row-major

@@ -111,8 +111,8 @@ class Lowering {
 
 int Lowering::add_buffer(Buffer::Kind kind, int tensor, std::int64_t tile) {
   const TensorInfo& info = graph_.tensor(tensor).info();
-  listing_.buffers.push_back(
-      {kind, tensor, static_cast<int>(tile), info.dtype, layout_.region(info.axes, tile)});
+  listing_.buffers.push_back({kind, tensor, static_cast<int>(tile), info.dtype,
+                              layout_.region(info.axes, tile), layout_.micro_batch(info.axes, tile)});
   return static_cast<int>(listing_.buffers.size()) - 1;
 }
 

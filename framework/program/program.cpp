@@ -97,6 +97,7 @@ struct Program::State {
 
   const Tile& tile(const Instruction& instruction) const { return *operands[instruction.buffers[0]]; }
   void prepare();
+  void name_received(std::span<const char* const> labels);
   void check_inputs() const;
   void fetch(const Instruction& instruction, const std::shared_ptr<Result::State>& result) const;
 };
@@ -163,11 +164,6 @@ void Program::State::prepare() {
   for (const Node& node : listing.nodes)
     labels.push_back(keep(node.scope + std::string(node.semantics->name)));
   for (const Instruction& instruction : listing.instructions) {
-    if (instruction.kind == Instruction::Kind::receive) {
-      const Buffer& buffer = listing.buffers[instruction.buffers[0]];
-      received.push_back(
-          keep("tile " + std::to_string(buffer.tile) + " of " + store->graph->tensor(buffer.tensor).name()));
-    }
     if (instruction.kind != Instruction::Kind::task) continue;
     const TaskSpec& spec = instruction.spec;
     std::vector<const Tile*> list;
@@ -178,6 +174,39 @@ void Program::State::prepare() {
       made.patches.push_back({scalar.name, scalar.offset, scalar.optional});
     tasks.push_back(std::move(made));
   }
+  name_received(labels);
+}
+
+// Says of each message which tile it brings, of which micro-batch, and what needs it first.
+void Program::State::name_received(std::span<const char* const> labels) {
+  std::vector<std::string> reader(listing.buffers.size());  // the first one behind the instruction looked at
+  for (std::size_t i = listing.instructions.size(); i-- > 0;) {
+    const Instruction& instruction = listing.instructions[i];
+    switch (instruction.kind) {
+      case Instruction::Kind::task:
+        for (int buffer : instruction.buffers)
+          if (buffer >= 0) reader[buffer] = labels[instruction.node];
+        break;
+      case Instruction::Kind::send:
+        reader[instruction.buffers[0]] = "rank " + std::to_string(instruction.peer);
+        break;
+      case Instruction::Kind::fetch:
+        reader[instruction.buffers[0]] = "the output";
+        break;
+      case Instruction::Kind::receive: {
+        const Buffer& buffer = listing.buffers[instruction.buffers[0]];
+        std::string what =
+            "tile " + std::to_string(buffer.tile) + " of " + store->graph->tensor(buffer.tensor).name();
+        if (buffer.micro_batch >= 0) what += " (micro-batch " + std::to_string(buffer.micro_batch) + ")";
+        received.push_back(keep(what + ", for " + reader[instruction.buffers[0]]));
+        break;
+      }
+      case Instruction::Kind::fill:
+      case Instruction::Kind::drop:
+        break;
+    }
+  }
+  std::ranges::reverse(received);
 }
 
 void Program::State::fetch(const Instruction& instruction,

@@ -5,13 +5,16 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <initializer_list>
 #include <stdexcept>
+#include <string_view>
 #include <thread>
 
+#include "framework/runtime/heartbeat.hpp"
 #include "framework/runtime/runtime.hpp"
 
 namespace tegula {
@@ -44,17 +47,33 @@ Place place_in_job() {
   return place;
 }
 
-int no_help(const char*, const char*, bool, ...) { return 0; }
-
-// Open MPI explains every MPI_Abort in a banner that would bury our message. It prints through this pointer.
-void silence_mpi_banner() {
-  using Show = int (*)(const char*, const char*, bool, ...);
-  if (auto* show = static_cast<Show*>(dlsym(RTLD_DEFAULT, "opal_show_help"))) *show = no_help;
-}
-
-void write_line(const std::string& line) {
+void write_line(std::string_view line) {
   // One write, so that the lines of several ranks do not mix.
   [[maybe_unused]] auto written = write(STDERR_FILENO, line.data(), line.size());
+}
+
+// Open MPI's explanations go through a pointer of this type. Its own function asks the launcher to print them and waits until
+// it has, in the midst of the progress of messages: a launcher that is busy ending the job would keep this rank from hearing
+// and saying anything. So they are printed here, but for those that would bury our message: on MPI_Abort, and on every
+// connection to a rank that is gone.
+using ShowHelp = int (*)(const char*, const char*, bool, ...);
+std::atomic<bool> banners = true;
+
+int show_help(const char* file, const char* topic, bool header, ...) {
+  if (!banners || std::string_view(file) == "help-mpi-btl-tcp.txt") return 0;
+  using Render = char* (*)(const char*, const char*, bool, va_list);
+  static const auto render = reinterpret_cast<Render>(dlsym(RTLD_DEFAULT, "opal_show_help_vstring"));
+  va_list arguments;
+  va_start(arguments, header);
+  char* text = render ? render(file, topic, header, arguments) : nullptr;
+  va_end(arguments);
+  if (text) write_line(text);
+  std::free(text);
+  return 0;
+}
+
+void take_over_banners() {
+  if (auto* show = static_cast<ShowHelp*>(dlsym(RTLD_DEFAULT, "opal_show_help"))) *show = show_help;
 }
 
 std::string what_failed(const std::exception_ptr& error) {
@@ -89,25 +108,30 @@ void handle(int signal, void (*handler)(int)) {
 
 }  // namespace
 
+void say(const std::string& message) {
+  char host[256] = "unknown host";
+  gethostname(host, sizeof host - 1);
+  write_line("tegula: rank " + std::to_string(place_in_job().rank) + " on " + host + ": " + message + "\n");
+}
+
 int fail(const std::string& message) {
   static std::atomic<bool> failing = false;
   if (failing.exchange(true))
     for (;;) pause();  // another thread is ending the process
+  Heartbeat::fall_silent();
   const Place place = place_in_job();
   // Rank 0 goes first: if it failed as well, the launcher soon ends this one, with SIGTERM.
+  const int earlier = signal_caught;
   if (place.rank != 0)
-    for (int i = 0; i < 30 && signal_caught == 0; ++i)
+    for (int i = 0; i < 30 && signal_caught == earlier; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  if (place.size > 1 && signal_caught != 0) std::_Exit(1);
+  if (place.size > 1 && signal_caught != earlier) std::_Exit(1);
   std::fflush(nullptr);  // what the program has printed so far: MPI_Abort and _Exit do not
-  if (!message.empty()) {
-    char host[256] = "unknown host";
-    gethostname(host, sizeof host - 1);
-    write_line("tegula: rank " + std::to_string(place.rank) + " on " + host + ": " + message + "\n");
-  }
+  if (!message.empty()) say(message);
   if (place.size == 1) return 1;
   if (place.in_mpi) {
-    silence_mpi_banner();
+    Heartbeat::announce_failure();
+    banners = false;
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
   std::_Exit(1);
@@ -133,6 +157,7 @@ Job::Job(int argc, char** argv) {
       setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &threads);
     owns_mpi_ = true;
+    take_over_banners();
   }
   MPI_Query_thread(&threads);
   if (threads < MPI_THREAD_MULTIPLE)
@@ -162,9 +187,11 @@ Job::~Job() {
 
 int Job::signal_received() const { return signal_caught.load(); }
 
-void Job::complete(MPI_Request& request) const {
+void Job::complete(MPI_Request& request, const char* what) const {
+  const std::uint64_t waiting = begin_waiting(-1, what);
   int done = 0;
   while (MPI_Test(&request, &done, MPI_STATUS_IGNORE), !done) std::this_thread::yield();
+  end_waiting(waiting);
 }
 
 }  // namespace detail

@@ -28,15 +28,19 @@ class Job {
 
   int signal_received() const;  // SIGINT, SIGTERM or 0
 
-  // Waits for `request` without keeping a core busy: ranks may share one.
-  void complete(MPI_Request& request) const;
+  // Waits for `request` without keeping a core busy: ranks may share one. `what` of all ranks it waits for is told when
+  // one of them is gone, and must live on.
+  void complete(MPI_Request& request, const char* what) const;
 
  private:
   Job(int argc, char** argv);
   bool owns_mpi_ = false, busy_ = false;
 };
 
-// Prints `tegula: rank R on HOST: message` (nothing, for an empty message) and ends the other ranks and, if there are
+// Prints `tegula: rank R on HOST: message`.
+void say(const std::string& message);
+
+// Says the message (nothing, if it is empty), has the others say what they wait for, and ends the other ranks and, if there are
 // any, this process, with exit code 1. Returns that code otherwise. Where all ranks fail alike, as they do for most
 // mistakes of users, only rank 0 speaks.
 int fail(const std::string& message);

@@ -194,8 +194,7 @@ void Runtime::State::start(const RuntimeOptions& options) {
   // A task is one thread's work; parallelism is between tasks.
   if (omp_set_num_threads)
     starpu_execute_on_each_worker([](void*) { omp_set_num_threads(1); }, nullptr, STARPU_CPU);
-  if (job.size > 1 && options.silence_limit_s > 0)
-    heartbeat.emplace(job, std::chrono::seconds(options.silence_limit_s));
+  if (job.size > 1) heartbeat.emplace(job, std::chrono::seconds(options.silence_limit_s));
   detail::task_monitor().check_finite = options.check_finite;
   if (options.print_table)
     detail::print_startup_table(job, {share.node, share.nodes, cpu_workers, gpus, scheduler});
@@ -211,7 +210,7 @@ void Runtime::State::shut_down() {
     fmt::print(stderr, "tegula: rank {}: a kernel failed, and no wait() reported it\n", job.rank);
   }
   for (Vote& vote : votes)
-    if (vote.request != MPI_REQUEST_NULL) job.complete(vote.request);
+    if (vote.request != MPI_REQUEST_NULL) job.complete(vote.request, "a vote");
   detail::before_shutdown().run();
   heartbeat.reset();
   if (job.size > 1) {
@@ -262,7 +261,7 @@ int Runtime::agree(int code) {
   if (s.job.size == 1) return s.agreed = std::max(s.agreed, code);
   Vote& vote = s.votes[s.votes_cast++ % vote_lag];  // the one cast `vote_lag` calls ago
   if (vote.request != MPI_REQUEST_NULL) {
-    s.job.complete(vote.request);
+    s.job.complete(vote.request, "a vote");
     s.agreed = std::max(s.agreed, vote.agreed);
   }
   vote.code = code;
@@ -281,27 +280,27 @@ std::optional<NonFinite> Runtime::first_non_finite() {
   const std::uint64_t sequence = mine ? mine->sequence : none;
   MPI_Request request;
   MPI_Iallgather(&sequence, 1, MPI_UINT64_T, sequences.data(), 1, MPI_UINT64_T, job.control, &request);
-  job.complete(request);
+  job.complete(request, "findings of NaN");
   const auto first = std::ranges::min_element(sequences);
   if (*first == none) return std::nullopt;
   const int owner = static_cast<int>(first - sequences.begin());
   std::array<char, 256> label = {};
   if (owner == job.rank) mine->task.copy(label.data(), label.size() - 1);
   MPI_Ibcast(label.data(), label.size(), MPI_CHAR, owner, job.control, &request);
-  job.complete(request);
+  job.complete(request, "findings of NaN");
   return NonFinite{*first, label.data()};
 }
 
 void Runtime::sum_over_ranks(double* values, int count) {
   MPI_Request request;
   MPI_Iallreduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_SUM, state_->job.control, &request);
-  state_->job.complete(request);
+  state_->job.complete(request, "sums");
 }
 
 void Runtime::barrier() {
   MPI_Request request;
   MPI_Ibarrier(state_->job.control, &request);
-  state_->job.complete(request);
+  state_->job.complete(request, "arrival at a barrier");
 }
 
 Runtime::Traffic Runtime::traffic() const {
@@ -312,7 +311,7 @@ Runtime::Traffic Runtime::traffic() const {
   static_assert(sizeof(std::size_t) == sizeof(std::uint64_t));
   MPI_Request request;
   MPI_Ialltoall(sent.data(), 1, MPI_UINT64_T, received.data(), 1, MPI_UINT64_T, job.control, &request);
-  job.complete(request);
+  job.complete(request, "counts of bytes");
   return {std::reduce(sent.begin(), sent.end()), std::reduce(received.begin(), received.end())};
 }
 

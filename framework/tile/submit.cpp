@@ -115,22 +115,25 @@ void visit(const Tile& tile, std::function<void(const void*)> read, const TaskOp
   submit_host_code(tile, STARPU_R, std::move(read), options);
 }
 
+namespace {
+void end_waiting(void* id) { detail::end_waiting(reinterpret_cast<std::uintptr_t>(id)); }
+}  // namespace
+
 void send(Runtime&, const Tile& tile, int destination, std::int64_t tag, int priority) {
   check_message("send", tile, destination);
   if (!tile) return;
   check_read("send", tile);
+  const std::uint64_t waiting = detail::begin_waiting(destination, nullptr);
   starpu_mpi_isend_detached_prio(tile.handle(), destination, tag, priority, detail::Job::current().tasks,
-                                 nullptr, nullptr);
+                                 end_waiting, reinterpret_cast<void*>(static_cast<std::uintptr_t>(waiting)));
 }
 
 void receive(Runtime&, const Tile& tile, int source, std::int64_t tag, const char* what) {
   check_message("receive", tile, source);
   if (!tile) return;
   const std::uint64_t waiting = detail::begin_waiting(source, what);
-  starpu_mpi_irecv_detached(
-      tile.handle(), source, tag, detail::Job::current().tasks,
-      [](void* id) { detail::end_waiting(reinterpret_cast<std::uintptr_t>(id)); },
-      reinterpret_cast<void*>(static_cast<std::uintptr_t>(waiting)));
+  starpu_mpi_irecv_detached(tile.handle(), source, tag, detail::Job::current().tasks, end_waiting,
+                            reinterpret_cast<void*>(static_cast<std::uintptr_t>(waiting)));
   detail::set_has_value(tile.handle(), true);
 }
 

@@ -1,15 +1,18 @@
 """A training of a language model that is interrupted and goes on ends with the bits of one that is not: after so many
-steps, after signals, and after kill -9 of one rank at random moments; also on other numbers of ranks and workers.
+steps, after signals, after kill -9 of one rank at random moments, after one that stops or throws, with a message that says
+who and what the others waited for; also on other numbers of ranks and workers.
 
     tests/app/gpt_resume.py PATH/TO/gpt [--kills N] [--seed N]
 """
 
 import argparse
 import contextlib
+import functools
 import os
 import pathlib
 import random
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -22,6 +25,9 @@ VALIDATE_EVERY = 5
 COMMON = gpt_runs.SHAPE | gpt_runs.KINDS["llama"] | {
     "dropout": 0.1, "schedule": "constant", "validate-every": VALIDATE_EVERY, "validation-batches": 2}
 ENDLESS = 1_000_000
+NAMES_RANK = r"tegula: rank \d on \S+: "
+AWAITED = r"waits for rank \d: tile \d+ of [\w.]+, for \w+"
+AWAITED_OF_MICRO_BATCH = r"waits for rank \d: tile \d+ of [\w.]+ \(micro-batch \d+\), for \w+"
 
 
 class Failure(Exception):
@@ -51,6 +57,25 @@ def children_of(parent):
             if int(status.read_text().rsplit(")", 1)[1].split()[1]) == parent:
                 found.append(int(status.parent.name))
     return sorted(found)
+
+
+def rank_of(processes, rank):
+    """Which of the processes is that rank, as the launcher has told them."""
+    for process in processes:
+        if f"OMPI_COMM_WORLD_RANK={rank}\0" in pathlib.Path(f"/proc/{process}/environ").read_text():
+            return process
+    raise Failure(f"no rank {rank} among {processes}")
+
+
+def send_signal(number, process):
+    os.kill(process, number)
+
+
+def forbid_files(process):
+    """The next file that it opens is one too many: a way to make one rank throw."""
+    used = {int(path.name) for path in pathlib.Path(f"/proc/{process}/fd").iterdir()}
+    limit = min(set(range(len(used) + 1)) - used)  # not less, which poll() would refuse
+    resource.prlimit(process, resource.RLIMIT_NOFILE, (limit, resource.prlimit(process, resource.RLIMIT_NOFILE)[1]))
 
 
 def steps_in(out):
@@ -92,10 +117,10 @@ class Resume:
     def train(self, ranks, out, steps, **options):
         return gpt_runs.run_well(self.program, ranks, *arguments(self.data, out, steps, **options))
 
-    def start(self, ranks, out, steps, **options):
+    def start(self, ranks, out, steps, *more, **options):
         """Always under a launcher, which must survive the death of a rank."""
         command = ["mpiexec", "--oversubscribe", "-n", str(ranks), self.program,
-                   *map(str, arguments(self.data, out, steps, **options))]
+                   *map(str, [*arguments(self.data, out, steps, **options), *more])]
         self.job = subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                     text=True)
         return self.job
@@ -190,6 +215,28 @@ class Resume:
         left = [path.name for path in (out / "checkpoints").iterdir() if path.suffix in (".partial", ".old")]
         expect(not left, f"left behind: {left}")
 
+    def ended_by(self, what, ranks, victim, strike, message, awaited, *plan):
+        """One rank is struck: the job ends within 30 s with `message`, the other ranks wait for what `awaited` says, and the
+        training goes on."""
+        out = self.folder / what.replace(" ", "-")
+        job = self.start(ranks, out, ENDLESS, *plan, save_every=4, silence_limit=3)
+        wait_for(lambda: latest(out) >= 4, job, "a checkpoint")
+        start = time.monotonic()
+        strike(rank_of(children_of(job.pid), victim))
+        text, _ = job.communicate(timeout=gpt_runs.LIMIT_S)
+        seconds = time.monotonic() - start
+        expect(job.returncode != 0 and seconds < 30, f"exit code {job.returncode} after {seconds} s\n{text}")
+        expect(len(re.findall(message, text)) == 1, text)
+        waiting = re.findall(NAMES_RANK + ".*" + awaited, text)
+        expect(len(waiting) == ranks - 1, text)
+        reached = latest(out)
+        self.keep(what, out)
+        text = self.train(3 - ranks if ranks < 3 else 1, out, reached + 3, resume="auto")
+        expect(f"at step {reached}" in text, text)
+        self.keep(what + ", resumed", out)
+        self.histories.append((what, *gpt_runs.losses(out)))
+        return f"good, ended in {seconds:.1f} s, at step {reached}"
+
     def saved_with_metrics(self, what):
         """Behind a complete checkpoint are the metrics of all its steps, also where steps take longer than saves."""
         out = self.folder / "metrics"
@@ -228,6 +275,19 @@ class Resume:
         for number, code, ranks in (signal.SIGTERM, 75, 2), (signal.SIGUSR1, 75, 1), (signal.SIGINT, 130, 1):
             self.check(f"{number.name} to one of {ranks} ranks", self.interrupted, number, code, ranks)
         self.check(f"killed {self.kills} times", self.killed)
+        pipeline = self.folder / "pipeline.toml"
+        pipeline.write_text(f'mesh = {{stage = 2}}\nmicro-batches = "batch"\nschedule = "1f1b"\n'
+                            '[stages]\nalong = "stage"\neven = 2\n')
+        stop, kill = (functools.partial(send_signal, number) for number in (signal.SIGSTOP, signal.SIGKILL))
+        self.check("a rank that stops", self.ended_by, 3, 2, stop,
+                   NAMES_RANK + r"nothing was heard of rank 2 on \S+ for 3 s", AWAITED)
+        self.check("a stage that stops", self.ended_by, 2, 0, stop, NAMES_RANK + r"nothing was heard of rank 0 on \S+ for 3 s",
+                   AWAITED_OF_MICRO_BATCH, "--plan", pipeline)
+        self.check("a rank that is killed", self.ended_by, 2, 1, kill,
+                   NAMES_RANK + r"nothing is heard of rank 1 on \S+: it has died", AWAITED)
+        # All ranks hear of a checkpoint that one of them cannot write.
+        self.check("a rank that throws", self.ended_by, 2, 1, forbid_files,
+                   NAMES_RANK + r"\[checkpoint\] step \d+ was not saved: .*Too many open files", "step")
         self.check("killed behind a checkpoint", self.saved_with_metrics)
         self.check("the undisturbed run", self.undisturbed)
         return 1 if self.failed else 0

@@ -27,6 +27,8 @@ std::uint64_t hash_of(const std::vector<double>& values) {  // FNV-1a
 }
 
 void train(const std::string& name, test::Network& network, const Plan& plan, Runtime& runtime) {
+  runtime.wait();  // for what an earlier program has left
+  runtime.barrier();
   const std::int64_t memory_before = runtime.tile_bytes();
   Program program = compile(network.graph, plan, runtime, {.outputs = {network.loss}});
   network.bind(program, network.batch.extent(), 1);
