@@ -135,6 +135,12 @@ struct TaskSpec {
   }
 };
 
+// The part of a tensor that a tile holds, or of a tile.
+struct TileRegion {
+  std::vector<std::int64_t> begin, extent;
+  friend auto operator<=>(const TileRegion&, const TileRegion&) = default;
+};
+
 // The tuple of tiles that a task works on: along each axis a range of the tensor.
 class TileRange {
  public:
@@ -142,6 +148,8 @@ class TileRange {
   virtual std::int64_t extent(const Axis& axis) const = 0;       // of the tile
   virtual std::int64_t full_extent(const Axis& axis) const = 0;  // of the tensor, in this program
   virtual std::int64_t tile(const Axis& axis) const = 0;         // its number along the axis
+  // Whether the first operand holds no more of its tile than Semantics::part says.
+  virtual bool has_part() const { return false; }
   // Place in the chain of tasks that accumulates into one output tile.
   virtual bool first() const = 0;
   virtual bool last() const = 0;
@@ -175,6 +183,8 @@ struct Semantics {
   bool chain = false;
   // Whether a tuple of tiles contributes nothing, so that it gets no task. Null: all contribute.
   bool (*skip)(const Node& node, const TileRange& range) = nullptr;
+  // What a task reads of its first operand, relative to its tile: a rank that has not the tile is sent only that. Null: all.
+  TileRegion (*part)(const Node& node, const TileRange& range) = nullptr;
   // Takes the only user of the output (bias, activation, slope) into the node, which `node` then is. Called while the sum
   // over tiles is a single chain. Returns false where it cannot. Null: never.
   bool (*absorb)(Node& node, const Node& user) = nullptr;

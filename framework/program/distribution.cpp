@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <ranges>
 #include <set>
 #include <stdexcept>
 
@@ -54,6 +55,12 @@ Distribution::Distribution(Graph& graph, const Layout& layout, const std::vector
     const std::size_t each = uses.made_by < 0 ? uses.written.size() : works_[uses.made_by].moved.size() + 1;
     next += layout.tiles(graph.tensor(static_cast<int>(id)).axes()) * static_cast<std::int64_t>(each);
   }
+  for (std::size_t i = 0; i < nodes.size(); ++i)
+    if (nodes[i].semantics->part) {
+      Work& work = works_[i];
+      work.first_part = next;
+      next += std::accumulate(work.tiles.begin(), work.tiles.end(), std::int64_t{1}, std::multiplies<>());
+    }
   if (next >> 32 != 0)
     throw std::invalid_argument("[plan] the program has " + std::to_string(next) +
                                 " tiles, too many to number their messages; use larger tiles");
@@ -402,6 +409,13 @@ void Distribution::add_ranks(int node, std::size_t operand, std::int64_t tile,
   });
 }
 
+// Nodes that read this version come after the first of these, up to the second.
+std::pair<int, int> Distribution::readers_between(const Value& value) const {
+  const std::vector<int>& updates = uses_[value.tensor].updates;
+  return {value.version == 0 ? -1 : updates[value.version - 1],
+          value.version == std::ssize(updates) ? static_cast<int>(nodes_.size()) : updates[value.version]};
+}
+
 std::vector<Distribution::Reader> Distribution::readers(const Value& value) const {
   const Uses& uses = uses_[value.tensor];
   const int home = this->home(value);
@@ -415,19 +429,57 @@ std::vector<Distribution::Reader> Distribution::readers(const Value& value) cons
     for (const int rank : ranks) all.push_back({node, rank});
     ranks.clear();
   };
-  const int after = value.version == 0 ? -1 : uses.updates[value.version - 1];
-  const bool is_last = value.version == static_cast<int>(uses.updates.size());
-  const int last = is_last ? static_cast<int>(nodes_.size()) : uses.updates[value.version];
+  const auto [after, last] = readers_between(value);
   for (const Use& use : uses.reads) {
-    if (use.node <= after || use.node > last) continue;
+    if (use.node <= after || use.node > last || nodes_[use.node].semantics->part) continue;
     add_ranks(use.node, use.operand, value.tile, ranks);
     add(use.node);
   }
-  if (uses.is_output && is_last && seen_[0] != question_) {
+  if (uses.is_output && last == static_cast<int>(nodes_.size()) && seen_[0] != question_) {
     ranks.push_back(0);
     add(static_cast<int>(nodes_.size()));
   }
   return all;
+}
+
+std::vector<Distribution::PartReader> Distribution::part_readers(const Value& value) const {
+  const auto [after, last] = readers_between(value);
+  std::vector<PartReader> all;
+  std::set<std::pair<int, TileRegion>> known;
+  int home = -1;
+  for (const Use& use : uses_[value.tensor].reads) {
+    if (use.node <= after || use.node > last || !nodes_[use.node].semantics->part) continue;
+    if (home < 0) home = this->home(value);
+    const Work& work = works_[use.node];
+    Tuple tuple(layout_, work.axes);
+    std::vector<std::span<const std::int64_t>> choices(work.axes.size());
+    std::vector<std::int64_t> fixed(work.axes.size());
+    std::int64_t tile = value.tile;
+    for (const int axis : work.operand[use.operand] | std::views::reverse) {
+      fixed[axis] = tile % work.tiles[axis];
+      choices[axis] = {&fixed[axis], 1};
+      tile /= work.tiles[axis];
+    }
+    for_each_choice(choices, work.tiles, std::span(tuple.index), [&] {
+      const int rank = rank_of(use.node, tuple.index, 0);
+      if (rank == home || nodes_[use.node].semantics->skip(nodes_[use.node], tuple)) return;
+      TileRegion part = this->part(use.node, tuple);
+      if (known.emplace(rank, part).second)
+        all.push_back({use.node, rank, std::move(part), number(use.node, tuple)});
+    });
+  }
+  return all;
+}
+
+TileRegion Distribution::part(int node, Tuple& tuple) const {
+  return nodes_[node].semantics->part(nodes_[node], tuple);
+}
+
+std::int64_t Distribution::number(int node, const Tuple& tuple) const {
+  const Work& work = works_[node];
+  std::int64_t linear = 0;
+  for (std::size_t i = 0; i < work.tiles.size(); ++i) linear = linear * work.tiles[i] + tuple.index[i];
+  return work.first_part + linear;
 }
 
 std::int64_t Distribution::number(const Value& value, std::int64_t group) const {

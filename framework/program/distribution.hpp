@@ -27,6 +27,8 @@ class Tuple final : public TileRange {
     return std::min(layout_.tile_size(axis), layout_.extent(axis) - begin(axis));
   }
   std::int64_t full_extent(const Axis& axis) const override { return layout_.extent(axis); }
+  void set_part(bool part) { part_ = part; }
+  bool has_part() const override { return part_; }
   bool first() const override { return first_; }
   bool last() const override { return last_; }
 
@@ -37,7 +39,7 @@ class Tuple final : public TileRange {
  private:
   const Layout& layout_;
   const Axes& axes_;
-  bool first_ = true, last_ = true;
+  bool part_ = false, first_ = true, last_ = true;
 
  public:
   std::vector<std::int64_t> index;  // by axis
@@ -86,6 +88,7 @@ class Distribution {
     int batch = -1;                   // which axis has micro-batches
     Times times;                      // of tasks
     std::vector<double> group_times;  // of the last link, where micro-batches are summed over
+    std::int64_t first_part = 0;      // number of what its first tuple reads, where that is a part of a tile
 
     std::int64_t tile_of(std::size_t i, std::span<const std::int64_t> index) const {  // of operand i
       std::int64_t tile = 0;
@@ -139,6 +142,17 @@ class Distribution {
   };
   // Ranks that a value is sent to, in the order in which they need it.
   std::vector<Reader> readers(const Value& value) const;
+  struct PartReader {
+    int node;
+    int rank;
+    TileRegion part;
+    std::int64_t number;
+  };
+  // Ranks that are sent no more than a part, which the first reader there makes known (Semantics::part).
+  std::vector<PartReader> part_readers(const Value& value) const;
+  // What a task reads of the tile; and a number that no other part of it has.
+  TileRegion part(int node, Tuple& tuple) const;
+  std::int64_t number(int node, const Tuple& tuple) const;
   // A number that no other value has, nor what another group has summed up of it.
   std::int64_t number(const Value& value, std::int64_t group = -1) const;
 
@@ -150,6 +164,7 @@ class Distribution {
   double group_time(const Work& work, std::span<const std::int64_t> index, std::int64_t group) const;
   int micro_batch(const Work& work, std::span<const std::int64_t> index) const;
   void add_ranks(int node, std::size_t operand, std::int64_t tile, std::vector<int>& ranks) const;
+  std::pair<int, int> readers_between(const Value& value) const;
   std::span<const std::int64_t> candidates(const Layout::Spread& spread, std::size_t axis, int rank,
                                            bool by_stage) const;
   std::span<const std::int64_t> representatives(const Layout::Spread& spread, std::size_t axis) const;

@@ -14,11 +14,6 @@
 
 namespace tegula {
 
-// The part of a tensor that a tile holds.
-struct TileRegion {
-  std::vector<std::int64_t> begin, extent;
-};
-
 struct CompileOptions {
   std::vector<Tensor> outputs;  // values brought to rank 0 at the end of each run
   bool updates = true;          // whether state is updated: false for evaluation
@@ -28,7 +23,7 @@ struct CompileOptions {
 
 // Memory of one tile, or of a partial sum, on this rank.
 struct Buffer {
-  enum class Kind : std::uint8_t { state, input, value, replica } kind;
+  enum class Kind : std::uint8_t { state, input, value, replica, part } kind;
   int tensor;
   int tile;  // row-major index among the tensor's tiles
   DType dtype;

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "framework/program/distribution.hpp"
+#include "kernels/copy_box.hpp"
 #include "kernels/reduce.hpp"
 
 namespace tegula {
@@ -69,6 +70,19 @@ std::vector<Node> expand(Graph& graph, std::vector<Node> nodes, const Layout& la
   return result;
 }
 
+// The task that copies a part of a tile out of it.
+TaskSpec cut_out(const Buffer& tile, const TileRegion& part) {
+  CopyBox copy{.mode = CopyBox::Mode::fill, .value = 0};
+  for (CopyBox::Index* extent : {&copy.src_extent, &copy.dst_extent, &copy.extent}) extent->fill(1);
+  const std::size_t lead = CopyBox::axes - part.extent.size();
+  for (std::size_t i = 0; i < part.extent.size(); ++i) {
+    copy.src_extent[lead + i] = static_cast<std::int32_t>(tile.region.extent[i]);
+    copy.src_begin[lead + i] = static_cast<std::int32_t>(part.begin[i]);
+    copy.extent[lead + i] = copy.dst_extent[lead + i] = static_cast<std::int32_t>(part.extent[i]);
+  }
+  return TaskSpec::of(copy, tile.dtype);
+}
+
 class Lowering {
  public:
   Lowering(Graph& graph, const Layout& layout, const Distribution& distribution, int rank, Listing& listing)
@@ -87,9 +101,12 @@ class Lowering {
   int add_buffer(Buffer::Kind kind, int tensor, std::int64_t tile);
   int state(int tensor, std::int64_t tile);
   int read(int node, const Tensor& tensor, std::int64_t tile);
+  int read_part(int index, Tuple& tuple);
   void pass_on(const Value& value, int buffer, std::span<const Distribution::Reader> readers,
                std::size_t number, int now = -1);
   void made(const Value& value, int buffer);
+  void send_out(const Value& value, const std::function<int()>& buffer);
+  int add_part(const Value& value, const TileRegion& part);
   void chain(int index, std::int64_t tile, std::int64_t group, const std::vector<int>& written);
   void add_up(int index, std::int64_t tile, std::map<std::int64_t, int> sums);
   void update(int index, std::int64_t tile);
@@ -101,6 +118,7 @@ class Lowering {
   int rank_;
   Listing& listing_;
   std::map<Value, int> buffers_;                        // of values that this rank has
+  std::map<std::pair<Value, TileRegion>, int> parts_;        // buffers of what this rank has been sent of tiles
   std::map<std::pair<int, std::int64_t>, int> states_;  // buffers of states, by tensor and tile
   std::vector<std::vector<Instruction>> pending_;       // messages, by the node that first reads them
   // What the present node adds. What arrives for it goes first, in the same order on all ranks, as they pass it on to each
@@ -135,10 +153,59 @@ void Lowering::pass_on(const Value& value, int buffer, std::span<const Distribut
   }
 }
 
-// This rank is the home of the value.
+// This rank is the home of the value, which is in the buffer.
 void Lowering::made(const Value& value, int buffer) {
   buffers_[value] = buffer;
-  pass_on(value, buffer, distribution_.readers(value), 0);
+  send_out(value, [&] { return buffer; });
+}
+
+void Lowering::send_out(const Value& value, const std::function<int()>& buffer) {
+  if (const auto readers = distribution_.readers(value); !readers.empty())
+    pass_on(value, buffer(), readers, 0);
+  for (const Distribution::PartReader& reader : distribution_.part_readers(value)) {
+    const int part = add_part(value, reader.part);
+    const double time = distribution_.written(value);
+    std::vector<Instruction>& messages = pending_[reader.node];
+    messages.push_back({.kind = Instruction::Kind::task,
+                        .node = reader.node,
+                        .spec = cut_out(listing_.buffers[buffer()], reader.part),
+                        .buffers = {buffer(), part},
+                        .time = time});
+    messages.push_back({.kind = Instruction::Kind::send,
+                        .buffers = {part},
+                        .peer = reader.rank,
+                        .tag = reader.number,
+                        .time = time});
+  }
+}
+
+int Lowering::add_part(const Value& value, const TileRegion& part) {
+  const int buffer = add_buffer(Buffer::Kind::part, value.tensor, value.tile);
+  TileRegion& region = listing_.buffers[buffer].region;
+  for (std::size_t i = 0; i < part.begin.size(); ++i) region.begin[i] += part.begin[i];
+  region.extent = part.extent;
+  return buffer;
+}
+
+// The buffer of what the task reads of a tile: that itself where it is, else what has been sent of it.
+int Lowering::read_part(int index, Tuple& tuple) {
+  const Tensor& x = listing_.nodes[index].inputs[0];
+  const std::int64_t tile = distribution_.work(index).tile_of(0, tuple.index);
+  const Value value = distribution_.read_by(index, x, tile);
+  tuple.set_part(false);
+  const int home = distribution_.home(value);
+  if (x.info().kind == TensorInfo::Kind::input || home == rank_) return read(index, x, tile);
+  tuple.set_part(true);
+  const TileRegion part = distribution_.part(index, tuple);
+  auto [known, added] = parts_.try_emplace({value, part});
+  if (!added) return known->second;
+  known->second = add_part(value, part);
+  arriving_[value].push_back({.kind = Instruction::Kind::receive,
+                              .buffers = {known->second},
+                              .peer = home,
+                              .tag = distribution_.number(index, tuple),
+                              .time = distribution_.written(value)});
+  return known->second;
 }
 
 // State is sent from the start, to those who read it first, first.
@@ -146,9 +213,7 @@ void Lowering::states() {
   for (int id = 0; id < static_cast<int>(graph_.tensors().size()); ++id)
     if (const Tensor tensor = graph_.tensor(id); tensor.info().kind == TensorInfo::Kind::state)
       distribution_.for_each_tile(tensor, rank_, [&](std::int64_t tile) {
-        const Value value{id, tile};
-        if (const auto readers = distribution_.readers(value); !readers.empty())
-          pass_on(value, state(id, tile), readers, 0);
+        send_out({id, tile}, [&] { return state(id, tile); });
         const Buffer buffer{.kind = Buffer::Kind::state,
                             .tensor = id,
                             .tile = static_cast<int>(tile),
@@ -198,8 +263,9 @@ void Lowering::chain(int index, std::int64_t tile, std::int64_t group, const std
     work.set_summed(tuple.index, link);
     tuple.set_chain(link == links.front(), link == links.back());
     Instruction task{.kind = Instruction::Kind::task, .node = index};
+    if (node.semantics->part) task.buffers.push_back(read_part(index, tuple));
     task.spec = node.semantics->task(node, tuple);
-    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+    for (std::size_t i = task.buffers.size(); i < node.inputs.size(); ++i) {
       // A bias, say, is of use only to the last task of a chain.
       const bool used = node.inputs[i] && task.spec.op->has(task.spec.attributes.data(), static_cast<int>(i));
       task.buffers.push_back(used ? read(index, node.inputs[i], work.tile_of(i, tuple.index)) : -1);

@@ -82,9 +82,13 @@ class Execution::Rank {
   }
 
   // The tile that a buffer holds, by the same number on all ranks.
-  Hash place(const Buffer& buffer) const {
+  Hash tile(const Buffer& buffer) const {
     auto maker = maker_.find(buffer.tensor);
-    Hash hash = mix(maker == maker_.end() ? static_cast<Hash>(buffer.tensor) : maker->second, buffer.tile);
+    return mix(maker == maker_.end() ? static_cast<Hash>(buffer.tensor) : maker->second, buffer.tile);
+  }
+  // And which part of its tensor.
+  Hash place(const Buffer& buffer) const {
+    Hash hash = tile(buffer);
     for (std::int64_t begin : buffer.region.begin) hash = mix(hash, begin);
     for (std::int64_t extent : buffer.region.extent) hash = mix(hash, extent);
     return mix(hash, buffer.bytes());
@@ -153,6 +157,18 @@ class Execution::Rank {
   void run(const Instruction& instruction) {
     const std::vector<Access> access = accesses(instruction.spec);
     const std::vector<int>& buffers = instruction.buffers;
+    const Semantics& semantics = *listing_.nodes[instruction.node].semantics;
+    if (semantics.part && listing_.buffers[buffers[1]].kind == Buffer::Kind::part) {
+      // A part cut out of a tile, to be sent, stands for the tile.
+      const Buffer &whole = listing_.buffers[buffers[0]], &part = listing_.buffers[buffers[1]];
+      require(tile(part) == tile(whole), "a part is not of its tile");
+      for (std::size_t i = 0; i < part.region.begin.size(); ++i)
+        require(part.region.begin[i] >= whole.region.begin[i] &&
+                    part.region.begin[i] + part.region.extent[i] <=
+                        whole.region.begin[i] + whole.region.extent[i],
+                "a part is not in its tile");
+      return write(buffers[1], read(buffers[0]));
+    }
     require(access.size() == buffers.size(), "a task has not the operands of its op");
     Hash hash = std::hash<std::string>()(instruction.spec.op->name);
     hash = mix(hash, instruction.node);
@@ -161,7 +177,8 @@ class Execution::Rank {
     } else {
       for (std::size_t i = 0; i < buffers.size(); ++i) {
         if (buffers[i] < 0) continue;
-        hash = mix(hash, place(listing_.buffers[buffers[i]]));
+        hash = mix(hash, i == 0 && semantics.part ? tile(listing_.buffers[buffers[i]])
+                                                  : place(listing_.buffers[buffers[i]]));
         if (access[i] != Access::write) hash = mix(hash, read(buffers[i]));
       }
     }

@@ -22,7 +22,8 @@ std::int64_t begin_in_x(const Axis& windows, int padding, const TileRange& range
 
 TaskSpec task(const Node& node, const TileRange& range) {
   const auto& options = node.as<Halo>();
-  const Box b = box(node, range);
+  Box b = box(node, range);
+  if (range.has_part()) b.src_begin = {};
   const auto extents = [&](const Tensor& tensor) {
     CopyBox::Index all;
     all.fill(1);
@@ -34,12 +35,18 @@ TaskSpec task(const Node& node, const TileRange& range) {
   const auto mode = range.first()  ? CopyBox::Mode::fill
                     : options.back ? CopyBox::Mode::add
                                    : CopyBox::Mode::keep;
-  return TaskSpec::of(CopyBox{extents(node.inputs[0]), extents(node.outputs[0]), b.src_begin, b.dst_begin,
+  return TaskSpec::of(CopyBox{range.has_part() ? b.extent : extents(node.inputs[0]), extents(node.outputs[0]), b.src_begin, b.dst_begin,
                               b.extent, mode, static_cast<float>(options.value)},
                       node.outputs[0].dtype());
 }
 
 bool skip(const Node& node, const TileRange& range) { return box(node, range).empty(); }
+
+TileRegion part(const Node& node, const TileRange& range) {
+  const Box b = box(node, range);
+  const auto tail = static_cast<std::ptrdiff_t>(node.inputs[0].axes().size());
+  return {{b.src_begin.end() - tail, b.src_begin.end()}, {b.extent.end() - tail, b.extent.end()}};
+}
 
 std::vector<Tensor> gradient(const Node& node, std::span<const Tensor> outputs) {
   const Axes &from = node.inputs[0].axes(), &to = node.outputs[0].axes();
@@ -49,7 +56,7 @@ std::vector<Tensor> gradient(const Node& node, std::span<const Tensor> outputs) 
 }
 
 const Semantics gradient_semantics{
-    .name = "halo_grad", .task = task, .gradient = gradient, .chain = true, .skip = skip};
+    .name = "halo_grad", .task = task, .gradient = gradient, .chain = true, .skip = skip, .part = part};
 
 // Windows side by side, since how often overlapping ones have an element is for the tiles to say; those are in the examples
 // of convolution and pooling.
@@ -62,7 +69,13 @@ std::vector<Tensor> example(Graph& g) {
 }
 
 const Semantics semantics{
-    .name = "halo", .task = task, .gradient = gradient, .chain = true, .skip = skip, .example = example};
+    .name = "halo",
+                          .task = task,
+                          .gradient = gradient,
+                          .chain = true,
+                          .skip = skip,
+                          .part = part,
+                          .example = example};
 
 const RegisterSemantics registered(semantics);
 
