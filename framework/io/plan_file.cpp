@@ -49,15 +49,19 @@ class PlanFile {
           plan_.recompute(strings(node, "scopes"));
         else if (what == "fuse")
           plan_.fuse(value<bool>(node, "true or false"));
-        else if (what != "mesh" && what != "tile" && what != "schedule")
+        else if (what != "mesh" && what != "tile" && what != "follow" && what != "schedule")
           throw std::runtime_error(fmt::format(
               "unknown key '{}'; known are mesh, proportions, tile, group, shard, shard-parameters, "
-              "shard-activations, stages, micro-batches, schedule, recompute and fuse",
+              "shard-activations, follow, stages, micro-batches, schedule, recompute and fuse",
               what));
         if (what == "schedule" && !all.contains("micro-batches"))
           throw std::runtime_error("a schedule orders micro-batches: add micro-batches = \"batch\"");
       });
     }
+    if (const toml::node* followed = all.get("follow"))  // when it is known how these are cut and sharded
+      at(*followed, [&] {
+        for (const std::string& name : strings(*followed, "axes")) plans::follow(plan_, graph_, axis(name));
+      });
     return plan_;
   }
 

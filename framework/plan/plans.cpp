@@ -64,7 +64,15 @@ Plan mesh_3d(const Axis& batch, const Axes& inner, const Axes& outer, int side) 
 Plan spatial(Graph& graph, const Axis& axis, std::int64_t tile, int ranks) {
   Plan plan;
   plan.mesh({{"space", ranks}}).tile(axis, tile).shard(axis, "space");
-  const std::int64_t tiles = (axis.extent() + tile - 1) / tile;
+  follow(plan, graph, axis);
+  return plan;
+}
+
+void follow(Plan& plan, Graph& graph, const Axis& axis) {
+  const std::int64_t size = plan.tile_size(axis), tiles = (axis.extent() + size - 1) / size;
+  std::vector<std::string> dimensions;
+  for (const int dimension : plan.shard_dimensions(axis, false))
+    dimensions.push_back(plan.mesh()[dimension].first);
   std::set<int> followed{axis.id()};
   // Again, as long as there are more: joined axes may come before what they are made along.
   for (std::size_t before = 0; before < followed.size();) {
@@ -72,10 +80,10 @@ Plan spatial(Graph& graph, const Axis& axis, std::int64_t tile, int ranks) {
     for (const Axis& other : graph.axes()) {
       const std::optional<Axis> along = other.along();
       if (!along || !followed.contains(along->id()) || !followed.insert(other.id()).second) continue;
-      plan.tile(other, std::max<std::int64_t>(1, (other.extent() + tiles - 1) / tiles)).shard(other, "space");
+      plan.tile(other, std::max<std::int64_t>(1, (other.extent() + tiles - 1) / tiles));
+      if (!dimensions.empty()) plan.shard(other, dimensions);
     }
   }
-  return plan;
 }
 
 std::vector<std::pair<std::string, int>> even_stages(Graph& graph, int stages) {

@@ -32,6 +32,10 @@ Plan mesh_3d(const Axis& batch, const Axes& inner, const Axes& outer, int side);
 // between ranks, weights have one owner. Throws std::invalid_argument for a tile below 1.
 Plan spatial(Graph& graph, const Axis& axis, std::int64_t tile, int ranks);
 
+// Cuts the axes that are made along `axis`, such as the rows of a convolution's output along those of its input, into as many
+// tiles as the plan cuts `axis` in, sharded as that is.
+void follow(Plan& plan, Graph& graph, const Axis& axis);
+
 // Layers, which are the outermost scopes of a graph in the order of their first node, and their stages: consecutive, none
 // empty where there are enough layers, of about the same number of flops.
 std::vector<std::pair<std::string, int>> even_stages(Graph& graph, int stages);

@@ -118,7 +118,7 @@ class Lowering {
   int rank_;
   Listing& listing_;
   std::map<Value, int> buffers_;                        // of values that this rank has
-  std::map<std::pair<Value, TileRegion>, int> parts_;        // buffers of what this rank has been sent of tiles
+  std::map<std::pair<Value, TileRegion>, int> parts_;   // buffers of what this rank has been sent of tiles
   std::map<std::pair<int, std::int64_t>, int> states_;  // buffers of states, by tensor and tile
   std::vector<std::vector<Instruction>> pending_;       // messages, by the node that first reads them
   // What the present node adds. What arrives for it goes first, in the same order on all ranks, as they pass it on to each

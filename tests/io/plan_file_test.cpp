@@ -159,6 +159,9 @@ TEST_CASE("a plan in space follows an axis through the graph") {
     CHECK(plan.shard_dimensions(t.axes()[3], false).empty());
     CHECK(plan.tile_size(t.axes()[3]) == t.axes()[3].extent());
   }
+  const Plan from_file =
+      io::parse_plan("follow = \"h\"\nmesh = {space = 2}\ntile.h = 4\nshard.h = \"space\"", "plan.toml", g);
+  CHECK(plan.describe(g) == from_file.describe(g));
   CHECK_THROWS_AS(plans::spatial(g, h, 0, 2), std::invalid_argument);
 }
 

@@ -35,8 +35,8 @@ TaskSpec task(const Node& node, const TileRange& range) {
   const auto mode = range.first()  ? CopyBox::Mode::fill
                     : options.back ? CopyBox::Mode::add
                                    : CopyBox::Mode::keep;
-  return TaskSpec::of(CopyBox{range.has_part() ? b.extent : extents(node.inputs[0]), extents(node.outputs[0]), b.src_begin, b.dst_begin,
-                              b.extent, mode, static_cast<float>(options.value)},
+  return TaskSpec::of(CopyBox{range.has_part() ? b.extent : extents(node.inputs[0]), extents(node.outputs[0]),
+                              b.src_begin, b.dst_begin, b.extent, mode, static_cast<float>(options.value)},
                       node.outputs[0].dtype());
 }
 
@@ -68,8 +68,7 @@ std::vector<Tensor> example(Graph& g) {
   return {halo(x, {n, tall, wide}, 1), halo(x, {n, tall, w}, 0, 2.5), halo(x, {n, h, wide}, 3)};
 }
 
-const Semantics semantics{
-    .name = "halo",
+const Semantics semantics{.name = "halo",
                           .task = task,
                           .gradient = gradient,
                           .chain = true,
