@@ -37,6 +37,8 @@ class PlanFile {
           shard(node, Placed::parameters);
         else if (what == "shard-activations")
           shard(node, Placed::activations);
+        else if (what == "within")
+          each(node, [&](const std::string& scope, const toml::node& value) { within(scope, value); });
         else if (what == "stages")
           stages(node);
         else if (what == "micro-batches")
@@ -52,7 +54,7 @@ class PlanFile {
         else if (what != "mesh" && what != "tile" && what != "follow" && what != "schedule")
           throw std::runtime_error(fmt::format(
               "unknown key '{}'; known are mesh, proportions, tile, group, shard, shard-parameters, "
-              "shard-activations, follow, stages, micro-batches, schedule, recompute and fuse",
+              "shard-activations, within, follow, stages, micro-batches, schedule, recompute and fuse",
               what));
         if (what == "schedule" && !all.contains("micro-batches"))
           throw std::runtime_error("a schedule orders micro-batches: add micro-batches = \"batch\"");
@@ -130,6 +132,23 @@ class PlanFile {
   void shard(const toml::node& node, Placed which) {
     each(node, [&](const std::string& key, const toml::node& value) {
       plan_.shard(axis(key), strings(value, "mesh dimensions"), which);
+    });
+  }
+
+  // Of a scope: {shard-parameters = {hidden = "row"}}
+  void within(const std::string& scope, const toml::node& node) {
+    each(node, [&](const std::string& key, const toml::node& axes) {
+      Placed which = Placed::all;
+      if (key == "shard-parameters")
+        which = Placed::parameters;
+      else if (key == "shard-activations")
+        which = Placed::activations;
+      else if (key != "shard")
+        throw std::runtime_error(
+            fmt::format("unknown key '{}'; known are shard, shard-parameters and shard-activations", key));
+      each(axes, [&](const std::string& name, const toml::node& value) {
+        plan_.shard_within(scope, axis(name), strings(value, "mesh dimensions"), which);
+      });
     });
   }
 

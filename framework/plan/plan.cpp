@@ -3,6 +3,7 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <ranges>
 #include <stdexcept>
 
 namespace tegula {
@@ -33,6 +34,7 @@ Plan& Plan::mesh(std::vector<std::pair<std::string, int>> dimensions) {
   proportions_.clear();
   for (const auto& [name, size] : mesh_) proportions_.emplace_back(size, 1);
   for (auto& shards : shards_) shards.clear();
+  overrides_.clear();
   stage_dimension_.reset();
   stages_ = 1;
   layers_.clear();
@@ -54,9 +56,9 @@ Plan& Plan::shard(const Axis& axis, const std::string& dimension, Placed which) 
   return shard(axis, std::vector{dimension}, which);
 }
 
-Plan& Plan::shard(const Axis& axis, const std::vector<std::string>& dimensions, Placed which) {
+std::vector<int> Plan::dimensions(const Axis& axis, const std::vector<std::string>& names) const {
   std::vector<int> along;
-  for (const std::string& name : dimensions) {
+  for (const std::string& name : names) {
     along.push_back(dimension(name, "axis " + axis.name() + " is to be sharded"));
     if (std::ranges::count(along, along.back()) > 1)
       throw std::invalid_argument("[plan] axis " + axis.name() + " is to be sharded along \"" + name +
@@ -65,6 +67,11 @@ Plan& Plan::shard(const Axis& axis, const std::vector<std::string>& dimensions, 
       throw std::invalid_argument("[plan] axis " + axis.name() + " is to be sharded along \"" + name +
                                   "\", where the stages lie");
   }
+  return along;
+}
+
+Plan& Plan::shard(const Axis& axis, const std::vector<std::string>& names, Placed which) {
+  const std::vector<int> along = dimensions(axis, names);
   for (bool parameters : {false, true}) {
     if (which == (parameters ? Placed::activations : Placed::parameters)) continue;
     auto [place, added] = shards_[parameters].try_emplace(axis.id(), along);
@@ -72,6 +79,12 @@ Plan& Plan::shard(const Axis& axis, const std::vector<std::string>& dimensions, 
       throw std::invalid_argument("[plan] axis " + axis.name() + " is sharded along \"" +
                                   mesh_[place->second[0]].first + "\" already");
   }
+  return *this;
+}
+
+Plan& Plan::shard_within(const std::string& scope, const Axis& axis, const std::vector<std::string>& names,
+                         Placed which) {
+  overrides_.push_back({scope, axis.id(), which, dimensions(axis, names)});
   return *this;
 }
 
@@ -93,11 +106,13 @@ Plan& Plan::micro_batches(const Axis& axis, Schedule schedule) {
 
 Plan& Plan::stages(const std::string& name, std::vector<std::pair<std::string, int>> layers) {
   const int along = dimension(name, "stages are to lie");
-  for (const auto& shards : shards_)
-    for (const auto& [axis, dimensions] : shards)
-      if (std::ranges::find(dimensions, along) != dimensions.end())
-        throw std::invalid_argument("[plan] stages are to lie along \"" + name +
-                                    "\", where an axis is sharded");
+  auto is_taken = [&](const std::vector<int>& dimensions) {
+    return std::ranges::count(dimensions, along) > 0;
+  };
+  bool taken = std::ranges::any_of(overrides_, is_taken, &Override::dimensions);
+  for (const auto& shards : shards_) taken |= std::ranges::any_of(std::views::values(shards), is_taken);
+  if (taken)
+    throw std::invalid_argument("[plan] stages are to lie along \"" + name + "\", where an axis is sharded");
   stages_ = 1;
   for (const auto& [layer, stage] : layers) {
     if (stage < 0)
@@ -130,17 +145,20 @@ Plan& Plan::recompute(std::vector<std::string> scopes) {
   return *this;
 }
 
+std::optional<std::string> matching_scope(std::string_view pattern, std::string_view path) {
+  std::size_t end = 0;
+  for (auto parts = std::ranges::count(pattern, '.') + 1; parts > 0 && end != std::string_view::npos; --parts)
+    end = path.find('.', end == 0 ? 0 : end + 1);
+  if (end == std::string_view::npos) return {};
+  std::string start(path.substr(0, end));
+  if (fnmatch(std::string(pattern).c_str(), start.c_str(), 0) != 0) return {};
+  return start;
+}
+
 std::optional<std::string> Plan::recomputed(std::string_view scope) const {
   for (const std::string& pattern : recomputed_) {
     if (pattern.empty()) return "";
-    // As many parts of the path as the pattern has.
-    std::size_t end = 0;
-    for (auto parts = std::ranges::count(pattern, '.') + 1; parts > 0 && end != std::string_view::npos;
-         --parts)
-      end = scope.find('.', end == 0 ? 0 : end + 1);
-    if (end == std::string_view::npos) continue;
-    const std::string path(scope.substr(0, end));
-    if (fnmatch(pattern.c_str(), path.c_str(), 0) == 0) return path;
+    if (auto path = matching_scope(pattern, scope)) return path;
   }
   return {};
 }
@@ -200,6 +218,16 @@ std::string Plan::describe(Graph& graph) const {
       text += parameters.empty() ? " (parameters not)" : " (parameters along " + parameters + ")";
     if (is_micro_batch(axis)) text += ", a micro-batch each: " + schedule_.name;
     text += "\n";
+  }
+  for (const Override& override : overrides_) {
+    text += "within " + override.scope + ", ";
+    for (const Axis& axis : graph.axes())
+      if (axis.id() == override.axis) text += axis.name();
+    text += override.dimensions.empty() ? " not sharded" : " sharded along";
+    for (int dimension : override.dimensions) text += " " + mesh_[dimension].first;
+    text += override.which == Placed::all          ? "\n"
+            : override.which == Placed::parameters ? " (parameters)\n"
+                                                   : " (activations)\n";
   }
   if (stage_dimension_) {
     text += "stages along " + mesh_[*stage_dimension_].first;

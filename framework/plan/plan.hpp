@@ -14,6 +14,10 @@ namespace tegula {
 
 class Runtime;
 
+// The start of a scope's path that a pattern with wildcards matches, with as many parts: "block1" of "block1.mlp.tanh" for
+// "block*". Empty optional: it matches none.
+std::optional<std::string> matching_scope(std::string_view pattern, std::string_view path);
+
 // Which tensors a placement is for. Parameters are states, what is computed from them alone, and the gradients that
 // update them.
 enum class Placed : std::uint8_t { all, parameters, activations };
@@ -44,6 +48,11 @@ class Plan {
     return shard(axis, std::vector(dimensions),
                  which);  // else {"a", "b"} could be one string's begin and end
   }
+  // Another placement for tensors of a scope, whose path may have wildcards ("block*.mlp"): what its nodes make, parameters that it
+  // is the first to read, their gradients and moments. Along no dimensions: not sharded there. The last one that matches
+  // holds. Throws as shard() does, and for the axis of micro-batches when compiled.
+  Plan& shard_within(const std::string& scope, const Axis& axis, const std::vector<std::string>& dimensions,
+                     Placed which = Placed::all);
   // How many of the tiles along a mesh dimension each coordinate gets, in proportion: {2, 1} for a rank that is twice as fast as
   // the other. Without it: the same. Throws std::invalid_argument unless there is a positive number for each coordinate.
   Plan& proportions(const std::string& dimension, std::vector<int> of_coordinates);
@@ -69,6 +78,13 @@ class Plan {
   const std::vector<std::pair<std::string, int>>& mesh() const { return mesh_; }
   // Indices into mesh(), outermost first; `parameters`: of tensors that are such.
   const std::vector<int>& shard_dimensions(const Axis& axis, bool parameters) const;
+  struct Override {
+    std::string scope;
+    int axis;  // its id
+    Placed which;
+    std::vector<int> dimensions;
+  };
+  const std::vector<Override>& overrides() const { return overrides_; }
   const std::vector<int>& proportions(int dimension) const { return proportions_[dimension]; }
   bool fuse() const { return fuse_; }
   bool is_micro_batch(const Axis& axis) const { return micro_batches_ == axis.id(); }
@@ -92,6 +108,7 @@ class Plan {
   std::map<int, std::int64_t> tiles_;  // by axis id
   std::map<int, int> groups_;
   std::map<int, std::vector<int>> shards_[2];  // of activations, of parameters
+  std::vector<Override> overrides_;
   std::vector<std::pair<std::string, int>> mesh_;
   std::vector<std::vector<int>> proportions_;  // by mesh dimension and coordinate
   bool fuse_ = true;
@@ -103,6 +120,7 @@ class Plan {
   std::vector<std::string> recomputed_;
 
   int dimension(const std::string& name, const std::string& what) const;
+  std::vector<int> dimensions(const Axis& axis, const std::vector<std::string>& names) const;
 };
 
 }  // namespace tegula

@@ -45,20 +45,35 @@ Layout::Layout(Graph& graph, const Plan& plan, int ranks, const CompileOptions& 
       pipeline_.micro_batches = std::max(pipeline_.micro_batches, micro_batches_.back() + 1);
     }
   }
+  for (const Plan::Override& override : plan.overrides())
+    for (const Axis& axis : graph.axes()) {
+      if (axis.id() != override.axis) continue;
+      if (is_micro_batch(axis))
+        throw std::invalid_argument(
+            "[plan] axis " + axis.name() +
+            " has the micro-batches; it is sharded alike in all scopes, not otherwise in " + override.scope);
+      overrides_.push_back(divide(axis, override.dimensions));
+    }
   check_schedule();
   places_.resize(graph.tensors().size());
   for (std::size_t id = 0; id < places_.size(); ++id)
     places_[id].parameter = graph.tensors()[id].kind == TensorInfo::Kind::state;
   learn(graph.nodes());
+  auto refuse = [&](const std::string& what) {
+    std::string known;
+    for (const std::string& layer : graph.layers()) known += (known.empty() ? "; there are " : ", ") + layer;
+    throw std::invalid_argument("[plan] " + what + ", but the graph has no scope of that name" + known);
+  };
+  auto is_known = [&](auto matches) {
+    return std::ranges::any_of(graph.nodes(), [&](const Node& node) { return matches(node.scope); });
+  };
   for (const auto& [layer, stage] : plan.layers())
-    if (std::ranges::none_of(graph.nodes(),
-                             [&](const Node& node) { return node.scope.starts_with(layer + "."); })) {
-      std::string known;
-      for (const std::string& other : graph.layers())
-        known += (known.empty() ? "; there are " : ", ") + other;
-      throw std::invalid_argument("[plan] layer " + layer + " is to be on stage " + std::to_string(stage) +
-                                  ", but the graph has no scope of that name" + known);
-    }
+    if (!is_known([&](const std::string& scope) { return scope.starts_with(layer + "."); }))
+      refuse("layer " + layer + " is to be on stage " + std::to_string(stage));
+  for (const Plan::Override& override : plan.overrides())
+    if (!is_known(
+            [&](const std::string& scope) { return matching_scope(override.scope, scope).has_value(); }))
+      refuse("an axis is to be sharded otherwise within " + override.scope);
   for (int id = 0; id < static_cast<int>(graph.tensors().size()); ++id) check(graph.tensor(id));
 }
 
@@ -186,8 +201,19 @@ const Layout::Shards& Layout::shards(const Axis& axis, bool parameters) const {
   return id < shards_[parameters].size() ? shards_[parameters][id] : none;
 }
 
+const Layout::Shards& Layout::shards(const Tensor& tensor, const Axis& axis, bool parameters) const {
+  for (std::size_t i = overrides_.size(); i-- > 0;) {
+    const Plan::Override& override = plan_.overrides()[i];
+    if (override.axis == (axis.reach() ? axis.original() : axis).id() &&
+        override.which != (parameters ? Placed::activations : Placed::parameters) &&
+        matching_scope(override.scope, places_[tensor.id()].scope))
+      return overrides_[i];
+  }
+  return shards(axis, parameters);
+}
+
 const std::vector<int>& Layout::dimensions(const Tensor& tensor, const Axis& axis) const {
-  return shards(axis, places_[tensor.id()].parameter).along;
+  return shards(tensor, axis, places_[tensor.id()].parameter).along;
 }
 
 int Layout::without(int rank, const std::vector<int>& dimensions) const {
@@ -198,7 +224,7 @@ int Layout::without(int rank, const std::vector<int>& dimensions) const {
 std::vector<int> Layout::moves(const Tensor& result, const Axis& axis) const {
   std::vector<int> all;
   if (is_micro_batch(axis) && plan_.stage_dimension()) all.push_back(*plan_.stage_dimension());
-  const std::vector<int>& along = shards(axis, /*parameters=*/false).along;
+  const std::vector<int>& along = shards(result, axis, /*parameters=*/false).along;
   for (const Axis& kept : result.axes())
     for (int dimension : dimensions(result, kept))
       if (std::ranges::count(along, dimension) > 0) return all;
@@ -211,7 +237,7 @@ int Layout::moved(int owner, const Tensor& result, const Axis& axis, std::int64_
   owner = without(owner, along);
   const bool by_stage = is_micro_batch(axis) && plan_.stage_dimension();
   if (by_stage) owner += spread(result).places[micro_batches_[tile]];
-  return along.size() > (by_stage ? 1 : 0) ? owner + shards(axis, false).ranks[tile] : owner;
+  return along.size() > (by_stage ? 1 : 0) ? owner + shards(result, axis, false).ranks[tile] : owner;
 }
 
 const Layout::Spread& Layout::spread(const Tensor& tensor) const {
@@ -224,7 +250,7 @@ const Layout::Spread& Layout::spread(const Tensor& tensor) const {
   check(tensor);
   for (const Axis& axis : axes) {
     if (is_micro_batch(axis)) spread.batch = static_cast<int>(spread.axes.size());
-    spread.axes.push_back(&shards(axis, places_[id].parameter));
+    spread.axes.push_back(&shards(tensor, axis, places_[id].parameter));
     spread.tiles.push_back(tiles(axis));
     spread.turn += axis.original().id();
   }
@@ -296,7 +322,17 @@ void Layout::learn(const std::vector<const Node*>& nodes) {
     return places_[tensor.id()];
   };
   const auto is_state = [](const Tensor& tensor) { return tensor.info().kind == TensorInfo::Kind::state; };
+  const bool scopes = !plan_.overrides().empty();
   for (const Node* node : nodes) {
+    std::string_view scope = node->scope;
+    while (scope.starts_with(gradient_scope)) scope.remove_prefix(gradient_scope.size());
+    auto set_scope = [&](const Tensor& tensor, std::string_view of) {
+      if (scopes && place(tensor).scope.empty()) place(tensor).scope = of;
+    };
+    for (const Tensor& x : node->inputs)
+      if (x && is_state(x))
+        set_scope(x, node->outputs.empty() ? std::string(place(node->inputs[0]).scope) : std::string(scope));
+    for (const Tensor& y : node->outputs) set_scope(y, scope);
     int stage = plan_.stage_of(node->scope).value_or(-1);
     bool parameters = false, others = false;
     for (bool of_states : {false, true})

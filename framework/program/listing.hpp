@@ -142,12 +142,14 @@ class Layout {
   struct Place {
     int stage = -1;  // not known
     bool parameter = false;
+    std::string scope = {};  // of the node that makes it, or is the first to read it, without the gradients'
   };
   int coordinate(int rank, int dimension) const;
   int with_coordinate(int rank, int dimension, int coordinate) const;
   const std::vector<int>& dimensions(const Tensor& tensor, const Axis& axis) const;
   Shards divide(const Axis& axis, const std::vector<int>& along) const;
   const Shards& shards(const Axis& axis, bool parameters) const;
+  const Shards& shards(const Tensor& tensor, const Axis& axis, bool parameters) const;
   void learn(const std::vector<const Node*>& nodes);
   void check(const Tensor& tensor) const;
   void check_schedule();
@@ -160,6 +162,7 @@ class Layout {
   std::vector<int> strides_;                       // of the mesh dimensions, in ranks
   std::vector<Place> places_;                      // by tensor
   std::vector<Shards> shards_[2];                  // of activations and of parameters, by axis
+  std::vector<Shards> overrides_;                  // as the plan has them
   std::vector<int> micro_batches_;  // by tile of their axis: the number within its share of the batch
   Pipeline pipeline_;
   std::vector<int> places_of_stages_;    // by stage and micro-batch: what the place adds to a rank

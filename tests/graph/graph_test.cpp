@@ -1,6 +1,8 @@
 // The symbolic level: axes, shapes, messages, autodiff, and what of a graph a program keeps.
 #include <doctest/doctest.h>
 
+#include <cmath>
+
 #include <algorithm>
 #include <functional>
 
@@ -289,6 +291,39 @@ TEST_CASE("plans that do not fit are refused") {
         }) ==
         "[plan] layer third is to be on stage 0, but the graph has no scope of that name; there are first, "
         "second");
+  CHECK(message([&] {
+          Graph layered;
+          const Axis a = layered.axis("n", 2);
+          Tensor x = layered.input("x", f32, {a});
+          {
+            const Graph::Scope scope(layered, "block1.mlp");
+            x = tanh(x);
+          }
+          Plan plan;
+          plan.mesh({{"row", 1}}).shard_within("block?.mlp", a, {"row"});
+          lower(layered, plan, 0, 1, {.outputs = {x}});  // the pattern matches
+          lower(layered, plan.shard_within("block*.norm", a, {}), 0, 1, {.outputs = {x}});
+        }) ==
+        "[plan] an axis is to be sharded otherwise within block*.norm, but the graph has no scope of that "
+        "name; "
+        "there are block1");
+  const auto with_schedule = [&](int place, double time) {
+    Graph layered;
+    const Axis a = layered.axis("n", 4);
+    const Graph::Scope scope(layered, "layer");
+    const Tensor x = tanh(layered.input("x", f32, {a}));
+    const Schedule own{"own", [=](const Pipeline&, int, int m) { return m == 1 ? place : 0; },
+                       [=](const Pipeline&, int, int m, Pass) { return m == 1 ? time : 0; }};
+    Plan plan;
+    plan.mesh({{"stage", 2}}).tile(a, 2).stages("stage", {{"layer", 0}}).micro_batches(a, own);
+    lower(layered, plan, 0, 2, {.outputs = {x}});
+  };
+  with_schedule(1, 1);
+  CHECK(message([&] { with_schedule(2, 1); }) ==
+        "[plan] the schedule own has stage 0 work on micro-batch 1 at place 2 of mesh dimension \"stage\", "
+        "which has 2");
+  CHECK(message([&] { with_schedule(0, std::nan("")); }) ==
+        "[plan] the schedule own has stage 0 work on micro-batch 1 at a time that is not a finite number");
   // A tile beyond the extent is one tile.
   CHECK(lower_one(g, {y}, Plan().tile(n, 100)).tasks == 1);
 }

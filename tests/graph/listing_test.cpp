@@ -364,7 +364,18 @@ TEST_CASE("tensor parallelism in 1, 2, 2.5 and 3 dimensions moves what the liter
        out = g.axis("out", 72);
   Tensor x = g.input("x", f32, {batch, embed}), w1 = g.state("w1", f32, {hidden, embed}),
          w2 = g.state("w2", f32, {out, hidden});
-  Tensor a = tanh(x), y = contract(a, w1, {batch, hidden}), z = contract(y, w2, {batch, out});
+  auto within = [&](const char* scope, auto op) {
+    const Graph::Scope in(g, scope);
+    return op();
+  };
+  Tensor a = tanh(x),
+         y = within("first",
+                    [&] {
+                      return contract(a, w1, {batch, hidden});
+                    }),
+         z = within("second", [&] {
+           return contract(y, w2, {batch, out});
+         });
   Tensor loss = mean(tanh(z));
   layers::sgd(g, loss, {w1, w2});
   std::map<int, std::int64_t> sent;  // bytes, by tensor, going forward
@@ -414,6 +425,16 @@ TEST_CASE("tensor parallelism in 1, 2, 2.5 and 3 dimensions moves what the liter
         q * q);
     CHECK(sent[a.id()] == (q - 1) * size_a);
     CHECK(sent[w1.id()] == (q - 1) * size_w1);
+    CHECK(sent[z.id()] == 0);
+    // But a scope may have a placement of its own.
+    run(square(cut(q).mesh({{"row", q}, {"column", q}}), {"row"})
+            .shard_within("second", hidden, {"row"}, Placed::parameters)
+            .shard_within("sec*", out, {"column"}, Placed::parameters),
+        q * q);
+    CHECK(sent[a.id()] == (q - 1) * size_a);
+    CHECK(sent[w1.id()] == (q - 1) * size_w1);
+    CHECK(sent[y.id()] == (q - 1) * y.elements() * 4);
+    CHECK(sent[w2.id()] == (q - 1) * size_w2);
     CHECK(sent[z.id()] == 0);
     // 2.5-D (Solomonik and Demmel 2011; Wang et al. 2022, Tesseract): d such squares with a part of the batch each. Weights are
     // owned once and reach the others.

@@ -55,6 +55,9 @@ batch = ["data", "row"]
 hidden1 = "tensor"
 [shard-activations]
 label = "tensor"
+[within."linear*"]
+shard-parameters.hidden1 = ["tensor", "data"]
+shard.label = []
 [stages]
 along = "stage"
 layers = {linear1 = 0, linear2 = 1, "linear3" = 1, loss = 1})");
@@ -65,6 +68,8 @@ layers = {linear1 = 0, linear2 = 1, "linear3" = 1, loss = 1})");
   made.proportions("data", {1, 2, 3}).tile(n.batch, 2).tile(hidden1, 4).group(n.batch, 3);
   made.shard(n.batch, {"data", "row"}).shard(hidden1, "tensor", Placed::parameters);
   made.shard(n.label, "tensor", Placed::activations);
+  made.shard_within("linear*", hidden1, {"tensor", "data"}, Placed::parameters);
+  made.shard_within("linear*", n.label, {});
   made.stages("stage", {{"linear1", 0}, {"linear2", 1}, {"linear3", 1}, {"loss", 1}});
   made.micro_batches(n.batch, schedules::one_forward_one_backward());
   CHECK(read.describe(n.g) == made.describe(n.g));
@@ -106,6 +111,9 @@ TEST_CASE("what is wrong with a plan file is said with its line") {
   starts("mesh = {a = 2}\nproportions.a = [2, 0]",
          "plan.toml:2: [plan] mesh dimension a needs 2 proportions");
   starts("mesh = {a = 2}\nshard.batch = [1]", "plan.toml:2: expects the names of mesh dimensions");
+  starts("[within.linear1]\ntile.batch = 2", "plan.toml:2: unknown key 'tile'; known are shard, shard-p");
+  starts("within.linear1.shard.batch = \"a\"", "plan.toml:1: [plan] axis batch is to be sharded along \"a\"");
+  starts("follow = \"rows\"", "plan.toml:1: there is no axis 'rows'");
   starts("schedule = \"1f1b\"", "plan.toml:1: a schedule orders micro-batches");
   starts("micro-batches = \"batch\"\nschedule = \"2f2b\"",
          "plan.toml:2: [schedule] there is none called \"2f2b\", only sequential, gpipe, 1f1b");
