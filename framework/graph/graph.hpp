@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "kernels/op.hpp"
@@ -138,7 +139,9 @@ struct TaskSpec {
 // The part of a tensor that a tile holds, or of a tile.
 struct TileRegion {
   std::vector<std::int64_t> begin, extent;
-  friend auto operator<=>(const TileRegion&, const TileRegion&) = default;
+  friend bool operator<(const TileRegion& a, const TileRegion& b) {
+    return std::tie(a.begin, a.extent) < std::tie(b.begin, b.extent);
+  }
 };
 
 // The tuple of tiles that a task works on: along each axis a range of the tensor.

@@ -3,7 +3,6 @@
 #include <fnmatch.h>
 
 #include <algorithm>
-#include <ranges>
 #include <stdexcept>
 
 namespace tegula {
@@ -110,7 +109,8 @@ Plan& Plan::stages(const std::string& name, std::vector<std::pair<std::string, i
     return std::ranges::count(dimensions, along) > 0;
   };
   bool taken = std::ranges::any_of(overrides_, is_taken, &Override::dimensions);
-  for (const auto& shards : shards_) taken |= std::ranges::any_of(std::views::values(shards), is_taken);
+  for (const auto& shards : shards_)
+    for (const auto& [axis, dimensions] : shards) taken |= is_taken(dimensions);
   if (taken)
     throw std::invalid_argument("[plan] stages are to lie along \"" + name + "\", where an axis is sharded");
   stages_ = 1;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <ranges>
 #include <set>
 #include <stdexcept>
 
@@ -455,7 +454,9 @@ std::vector<Distribution::PartReader> Distribution::part_readers(const Value& va
     std::vector<std::span<const std::int64_t>> choices(work.axes.size());
     std::vector<std::int64_t> fixed(work.axes.size());
     std::int64_t tile = value.tile;
-    for (const int axis : work.operand[use.operand] | std::views::reverse) {
+    const std::vector<int>& axes = work.operand[use.operand];
+    for (std::size_t i = axes.size(); i-- > 0;) {
+      const int axis = axes[i];
       fixed[axis] = tile % work.tiles[axis];
       choices[axis] = {&fixed[axis], 1};
       tile /= work.tiles[axis];

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <span>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -63,7 +64,9 @@ struct Value {
   int tensor;
   std::int64_t tile;
   int version = 0;
-  friend auto operator<=>(const Value&, const Value&) = default;
+  friend bool operator<(const Value& a, const Value& b) {
+    return std::tie(a.tensor, a.tile, a.version) < std::tie(b.tensor, b.tile, b.version);
+  }
 };
 
 class Distribution {

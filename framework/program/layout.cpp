@@ -67,9 +67,9 @@ Layout::Layout(Graph& graph, const Plan& plan, int ranks, const CompileOptions& 
   auto is_known = [&](auto matches) {
     return std::ranges::any_of(graph.nodes(), [&](const Node& node) { return matches(node.scope); });
   };
-  for (const auto& [layer, stage] : plan.layers())
-    if (!is_known([&](const std::string& scope) { return scope.starts_with(layer + "."); }))
-      refuse("layer " + layer + " is to be on stage " + std::to_string(stage));
+  for (const auto& layer : plan.layers())
+    if (!is_known([&](const std::string& scope) { return scope.starts_with(layer.first + "."); }))
+      refuse("layer " + layer.first + " is to be on stage " + std::to_string(layer.second));
   for (const Plan::Override& override : plan.overrides())
     if (!is_known(
             [&](const std::string& scope) { return matching_scope(override.scope, scope).has_value(); }))

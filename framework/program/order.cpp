@@ -79,7 +79,7 @@ void drop_after_last_use(Listing& listing, const Layout& layout) {
     const bool own = is_kept[b] && !made_going_back[b] && layout.has_micro_batches(buffer.tensor);
     return std::pair(own ? buffer.tensor : -1, buffer.bytes());
   };
-  std::set<std::size_t> scratch;  // sizes
+  std::set<std::int64_t> scratch;  // sizes
   listing.peak_bytes = listing.state_bytes;
   for (std::size_t i = 0; i < listing.instructions.size(); ++i) {
     Instruction& instruction = listing.instructions[i];
@@ -103,8 +103,9 @@ void drop_after_last_use(Listing& listing, const Layout& layout) {
       listing.flops += spec.op->flops(spec.attributes.data());
       for (int k = 0; k < static_cast<int>(spec.op->operands.size()); ++k)
         if (spec.op->operands[k].access == Access::scratch)
-          scratch.insert(scratch_room(spec.op->extent(spec.attributes.data(), k, spec.dtype) *
-                                      size_of(spec.op->dtype(k, spec.dtype))));
+          scratch.insert(
+              static_cast<std::int64_t>(scratch_room(spec.op->extent(spec.attributes.data(), k, spec.dtype) *
+                                                     size_of(spec.op->dtype(k, spec.dtype)))));
     } else if (instruction.kind == Instruction::Kind::send) {
       listing.sent_bytes += listing.buffers[used[0]].bytes();
     } else if (instruction.kind == Instruction::Kind::receive) {
