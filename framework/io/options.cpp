@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <iostream>
 #include <numeric>
 #include <sstream>
@@ -68,6 +69,9 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 template <class Number>
 std::string toml_text(const Number& number) {
+  if constexpr (std::is_floating_point_v<Number>)
+    if (number == 0 && std::signbit(number))
+      return "-0.0";                 // "-0" would be an integer, which has no such zero
   return fmt::format("{}", number);  // the shortest digits that read back the same
 }
 

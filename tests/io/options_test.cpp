@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -101,6 +102,9 @@ TEST_CASE_FIXTURE(Fixture, "the resolved options can be fed back") {
   Fixture other;
   other.options.apply_toml(text, "config.toml");
   CHECK(other.options.toml() == text);
+  rate = -0.0;
+  other.options.apply_toml(options.toml(), "config.toml");
+  CHECK(std::signbit(other.rate));
   Fixture defaults;
   defaults.options.apply_toml(Fixture().options.toml(), "config.toml");
   CHECK(defaults.tile.empty());
