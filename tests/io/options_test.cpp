@@ -103,8 +103,9 @@ TEST_CASE_FIXTURE(Fixture, "the resolved options can be fed back") {
   other.options.apply_toml(text, "config.toml");
   CHECK(other.options.toml() == text);
   rate = -0.0;
-  other.options.apply_toml(options.toml(), "config.toml");
-  CHECK(std::signbit(other.rate));
+  Fixture negative;
+  negative.options.apply_toml(options.toml(), "config.toml");
+  CHECK(std::signbit(negative.rate));
   Fixture defaults;
   defaults.options.apply_toml(Fixture().options.toml(), "config.toml");
   CHECK(defaults.tile.empty());
