@@ -51,8 +51,9 @@ Layout::Layout(Graph& graph, const Plan& plan, int ranks, const CompileOptions& 
     places_[id].parameter = graph.tensors()[id].kind == TensorInfo::Kind::state;
   learn(graph.nodes());
   for (const auto& [layer, stage] : plan.layers())
-    if (std::ranges::none_of(graph.nodes(),
-                             [&](const Node& node) { return node.scope.starts_with(layer + "."); })) {
+    if (std::ranges::none_of(graph.nodes(), [&layer = layer](const Node& node) {
+          return node.scope.starts_with(layer + ".");
+        })) {
       std::string known;
       for (const std::string& other : graph.layers())
         known += (known.empty() ? "; there are " : ", ") + other;
