@@ -24,8 +24,9 @@ class PlanFile {
     if (const toml::node* tiles = all.get("tile"))
       each(*tiles,
            [&](const std::string& key, const toml::node& value) { plan_.tile(axis(key), integer(value)); });
-    for (const auto& [key, node] : all) {
+    for (const auto& [key, entry] : all) {
       const std::string what(key.str());
+      const toml::node& node = entry;
       at(node, [&] {
         if (what == "group")
           each(node, [&](const std::string& name, const toml::node& value) {
@@ -92,7 +93,7 @@ class PlanFile {
     std::ranges::sort(entries, [](const auto& a, const auto& b) {
       return a.second->source().begin < b.second->source().begin;
     });
-    for (const auto& [key, value] : entries) at(*value, [&] { f(key, *value); });
+    for (const auto& entry : entries) at(*entry.second, [&] { f(entry.first, *entry.second); });
   }
 
   template <class T>

@@ -7,6 +7,12 @@
 
 namespace tegula {
 
+namespace {
+// Far beyond any machine and network: a number with some digits too many is told, not allocated for.
+constexpr std::int64_t most_ranks = 1'000'000;
+constexpr int most_stages = 10'000;
+}  // namespace
+
 Plan& Plan::tile(const Axis& axis, std::int64_t size) {
   if (size < 1)
     throw std::invalid_argument("[plan] the tile size of axis " + axis.name() + " is " +
@@ -25,10 +31,17 @@ Plan& Plan::group(const Axis& axis, int tiles) {
 }
 
 Plan& Plan::mesh(std::vector<std::pair<std::string, int>> dimensions) {
-  for (const auto& [name, size] : dimensions)
+  std::int64_t ranks = 1;
+  for (const auto& [name, size] : dimensions) {
     if (size < 1)
       throw std::invalid_argument("[plan] mesh dimension " + name + " has size " + std::to_string(size) +
                                   "; it must be at least 1");
+    ranks *= size;
+    if (ranks > most_ranks)
+      throw std::invalid_argument("[plan] the mesh has " + std::to_string(ranks) +
+                                  " places up to dimension " + name + "; it may have " +
+                                  std::to_string(most_ranks));
+  }
   mesh_ = std::move(dimensions);
   proportions_.clear();
   for (const auto& [name, size] : mesh_) proportions_.emplace_back(size, 1);
@@ -115,9 +128,9 @@ Plan& Plan::stages(const std::string& name, std::vector<std::pair<std::string, i
     throw std::invalid_argument("[plan] stages are to lie along \"" + name + "\", where an axis is sharded");
   stages_ = 1;
   for (const auto& [layer, stage] : layers) {
-    if (stage < 0)
+    if (stage < 0 || stage >= most_stages)
       throw std::invalid_argument("[plan] layer " + layer + " is on stage " + std::to_string(stage) +
-                                  "; stages count from 0");
+                                  "; stages count from 0 and end before " + std::to_string(most_stages));
     stages_ = std::max(stages_, stage + 1);
   }
   stage_dimension_ = along;

@@ -38,6 +38,7 @@ class Plan {
   // groups. Without it: group_by_default.
   Plan& group(const Axis& axis, int tiles);
   // The mesh of ranks, row-major: {{"data", 2}, {"tensor", 2}}. Must multiply to the number of ranks when compiled.
+  // Throws std::invalid_argument for a size below 1 and for more than a million places.
   Plan& mesh(std::vector<std::pair<std::string, int>> dimensions);
   // Tiles of the axis go to consecutive ranks along the mesh dimension, or along the product of several. Throws
   // std::invalid_argument if the mesh has no such dimension, names one twice, or the axis lies along another already. Two
@@ -61,7 +62,7 @@ class Plan {
   Plan& micro_batches(const Axis& axis, Schedule schedule = schedules::sequential());
   // A pipeline along a mesh dimension: the stage of each layer, which is the start of a scope's path, such as "block0" or
   // "block0.mlp". What has no scope goes with what it is computed from. Throws std::invalid_argument if the mesh has no
-  // such dimension or a stage is negative.
+  // such dimension, a stage is negative or not below 10,000.
   Plan& stages(const std::string& dimension, std::vector<std::pair<std::string, int>> layers);
   // Computes what these scopes make once more when gradients need it, instead of keeping it: what enters a scope and what leaves
   // it is kept. Each path may have wildcards, "block*" or "block*.attention", and is a unit of its own for every scope that it

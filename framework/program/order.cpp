@@ -5,6 +5,7 @@
 #include <map>
 #include <numeric>
 #include <set>
+#include <tuple>
 
 #include "framework/program/listing.hpp"
 
@@ -67,17 +68,19 @@ void drop_after_last_use(Listing& listing, const Layout& layout) {
   std::vector<char> made_going_back(listing.buffers.size(), 0);
   // Memory that others may take over, and since which task: the one that is free the longest, and some tasks later, so that
   // workers side by side do not wait for each other, unless the plan is there to save memory. What a forward pass keeps for its
-  // gradients has memory of its tensor's own: that bounds how many micro-batches are under way.
+  // gradients has memory of its tensor's own: that bounds how many micro-batches are under way. What came from another rank
+  // has its own again: where two pipelines meet, the tiles that one makes are those of the other's next stage.
   const std::int64_t apart = layout.saves_memory() ? 1 : 64;
   struct Free {
     int buffer;
     std::int64_t since;
   };
-  std::map<std::pair<int, std::int64_t>, std::deque<Free>> free;
+  std::map<std::tuple<int, bool, std::int64_t>, std::deque<Free>> free;
   auto key = [&](int b) {
     const Buffer& buffer = listing.buffers[b];
     const bool own = is_kept[b] && !made_going_back[b] && layout.has_micro_batches(buffer.tensor);
-    return std::pair(own ? buffer.tensor : -1, buffer.bytes());
+    const bool came = buffer.kind == Buffer::Kind::replica;
+    return std::tuple(own ? buffer.tensor : -1, own && came, buffer.bytes());
   };
   std::set<std::int64_t> scratch;  // sizes
   listing.peak_bytes = listing.state_bytes;
@@ -90,7 +93,8 @@ void drop_after_last_use(Listing& listing, const Layout& layout) {
       made_going_back[b] = is_backward(instruction);
       const auto pool = key(b);
       std::deque<Free>& candidates = free[pool];
-      if (!candidates.empty() && candidates.front().since + (pool.first < 0 ? apart : 0) <= listing.tasks) {
+      if (!candidates.empty() &&
+          candidates.front().since + (std::get<0>(pool) < 0 ? apart : 0) <= listing.tasks) {
         listing.buffers[b].memory = candidates.front().buffer;
         candidates.pop_front();
       } else {

@@ -12,28 +12,25 @@
 #include "framework/plan/plans.hpp"
 #include "layers/layers.hpp"
 #include "tests/graph/execution.hpp"
+#include "tests/program/closed_forms.hpp"
 
 using namespace tegula;
 using test::Execution;
 
 namespace {
 
-// A multilayer perceptron with its training step.
-struct Network {
-  Graph g;
-  Axis batch = g.axis("batch", 13), pixel = g.axis("pixel", 6), label = g.axis("label", 5);
-  Tensor image = g.input("image", f32, {batch, pixel}), target = g.input("target", i32, {batch});
-  layers::Mlp model{g, pixel, {7, 4}, label};
-  Tensor logits = model(image), loss = layers::cross_entropy(logits, target);
-  Axis hidden1 = *g.find_axis("hidden1"), hidden2 = *g.find_axis("hidden2");
+std::vector<Listing> lower_all(Graph& g, const Plan& plan, int ranks, const CompileOptions& options) {
+  std::vector<Listing> all;
+  for (int rank = 0; rank < ranks; ++rank) all.push_back(lower(g, plan, rank, ranks, options));
+  return all;
+}
 
-  Network() { layers::adamw(g, loss, model.parameters()); }
+struct Network : test::Perceptron {
+  using Perceptron::Perceptron;
+  Axis hidden1 = hidden(1), hidden2 = hidden(2);
 
   std::vector<Listing> lower_all(const Plan& plan, int ranks) {
-    std::vector<Listing> all;
-    for (int rank = 0; rank < ranks; ++rank)
-      all.push_back(lower(g, plan, rank, ranks, {.outputs = {loss, logits}}));
-    return all;
+    return ::lower_all(g, plan, ranks, {.outputs = {loss, logits}});
   }
 };
 
@@ -41,6 +38,22 @@ template <class T>
 T total(const std::vector<Listing>& ranks, T Listing::*member) {
   return std::accumulate(ranks.begin(), ranks.end(), T(0),
                          [&](T sum, const Listing& listing) { return sum + listing.*member; });
+}
+
+// That ranks under the plan compute what one does and send what the literature says.
+std::vector<Listing> check_sent(Graph& g, const test::ClosedForm& form, int ranks) {
+  CAPTURE(form.name);
+  CAPTURE(form.plan.describe(g));
+  const std::vector<Listing> listings = lower_all(g, form.plan, ranks, form.options);
+  CHECK(total(listings, &Listing::sent_bytes) == form.bytes);
+  CHECK(total(listings, &Listing::received_bytes) == form.bytes);
+  for (std::size_t rank = 0; rank < form.rank_bytes.size(); ++rank)
+    CHECK(listings[rank].sent_bytes == form.rank_bytes[rank]);
+  const Execution execution(listings), alone(lower_all(g, form.plan.on_one_rank(), 1, form.options));
+  CHECK(execution.outputs() == alone.outputs());
+  CHECK(execution.state() == alone.state());
+  CHECK(execution.tasks() == alone.tasks());
+  return listings;
 }
 
 }  // namespace
@@ -205,25 +218,17 @@ TEST_CASE("a rank gets tiles in proportion to its speed") {
 }
 
 TEST_CASE("a pipeline sends activations on and their gradients back, nothing else") {
-  Network n;
-  const std::vector<std::pair<std::string, int>> layers{
-      {"linear1", 0}, {"linear2", 1}, {"linear3", 2}, {"loss", 2}};
-  for (const std::string& name : schedules::names()) {
-    if (name == "chimera") continue;  // its second pipeline has the weights sent
-    const Plan plan = Plan()
-                          .tile(n.batch, 2)
-                          .mesh({{"stage", 3}})
-                          .stages("stage", layers)
-                          .micro_batches(n.batch, schedules::find(name));
-    const std::vector<Listing> listings = n.lower_all(plan, 3);
-    const std::int64_t first = n.batch.extent() * n.hidden1.extent() * 4,
-                       second = n.batch.extent() * n.hidden2.extent() * 4;
-    const std::int64_t results = 4 + n.logits.elements() * 4;  // outputs are wanted on rank 0
-    CHECK(listings[0].sent_bytes == first);
-    CHECK(listings[1].sent_bytes == second + first);
-    CHECK(listings[2].sent_bytes == second + results);
-    CHECK(listings[0].received_bytes == first + results);
-  }
+  for (const int stages : {1, 2, 3, 4, 8})
+    for (const std::string& name : schedules::names()) {
+      if (name == "chimera") continue;  // its second pipeline has the weights sent
+      std::vector<std::int64_t> hidden{7, 4, 3, 6, 2, 5, 8};
+      hidden.resize(stages - 1);
+      test::Perceptron n(13, hidden);
+      const std::vector<Listing> listings = check_sent(n.g, test::pipeline(n, stages, name), stages);
+      if (stages == 1) continue;
+      const std::int64_t boundary = n.batch.extent() * hidden[0] * 4, outputs = 4 + n.logits.elements() * 4;
+      CHECK(listings[0].received_bytes == boundary + outputs);
+    }
 }
 
 TEST_CASE("live micro-batches of a stage are those of the literature") {
@@ -334,128 +339,33 @@ TEST_CASE("an update waits for all micro-batches that read what it overwrites") 
 }
 
 TEST_CASE("data parallelism moves every parameter out once and every gradient back once") {
-  Network n;
-  std::int64_t parameters = 0;
-  for (const Tensor& w : n.model.parameters()) parameters += w.elements();
-  for (int ranks = 1; ranks <= 4; ++ranks) {
-    // 7 tiles, or 5 for three ranks: what the tree adds up in pairs then lies on one rank.
-    const std::int64_t size = ranks == 3 ? 3 : 2;
-    Plan plan;
-    plan.tile(n.batch, size).tile(n.hidden1, 3).mesh({{"data", ranks}}).shard(n.batch, "data");
-    std::vector<Listing> listings;
-    for (int rank = 0; rank < ranks; ++rank)
-      listings.push_back(lower(n.g, plan, rank, ranks, {.outputs = {n.loss}}));
-    // Each tile of a parameter has one owner, which sends it to all others; each other rank sends what its images add to
-    // the gradient up the tree, and its sum of losses, a scalar, to rank 0.
-    CHECK(total(listings, &Listing::sent_bytes) == (ranks - 1) * (2 * parameters + 1) * 4);
-    if (ranks == 2) {  // either sends the parameters that it has, and the gradients of those that it has not
-      CHECK(listings[0].sent_bytes == parameters * 4);
-      CHECK(listings[1].sent_bytes == (parameters + 1) * 4);
-    }
+  for (const int ranks : {1, 2, 3, 4, 8}) {
+    // 7 tiles, 5 for three ranks, 8 for eight: what the tree adds up in pairs then lies on one rank.
+    test::Perceptron n(ranks == 8 ? 16 : 13);
+    const std::vector<Listing> listings =
+        check_sent(n.g, test::data_parallel(n, ranks, ranks == 3 ? 3 : 2), ranks);
     // Weights, two moments of each: cut and dealt out, none of them twice.
-    CHECK(total(listings, &Listing::state_bytes) == 3 * parameters * 4);
+    CHECK(total(listings, &Listing::state_bytes) == 3 * n.parameter_bytes());
   }
 }
 
 TEST_CASE("tensor parallelism in 1, 2, 2.5 and 3 dimensions moves what the literature says") {
-  // y = tanh(x) w1, z = y w2, whose axes are cut evenly.
-  Graph g;
-  Axis batch = g.axis("batch", 24), embed = g.axis("embed", 36), hidden = g.axis("hidden", 12),
-       out = g.axis("out", 72);
-  Tensor x = g.input("x", f32, {batch, embed}), w1 = g.state("w1", f32, {hidden, embed}),
-         w2 = g.state("w2", f32, {out, hidden});
-  auto within = [&](const char* scope, auto op) {
-    const Graph::Scope in(g, scope);
-    return op();
-  };
-  Tensor a = tanh(x),
-         y = within("first",
-                    [&] {
-                      return contract(a, w1, {batch, hidden});
-                    }),
-         z = within("second", [&] {
-           return contract(y, w2, {batch, out});
-         });
-  Tensor loss = mean(tanh(z));
-  layers::sgd(g, loss, {w1, w2});
-  std::map<int, std::int64_t> sent;  // bytes, by tensor, going forward
-  auto run = [&](const Plan& plan, int ranks) {
-    std::vector<Listing> listings;
-    sent.clear();
-    for (int rank = 0; rank < ranks; ++rank) {
-      listings.push_back(lower(g, plan, rank, ranks, {.outputs = {loss}}));
-      const Listing forward = lower(g, plan, rank, ranks, {.outputs = {loss}, .updates = false});
-      for (const Instruction& instruction : forward.instructions)
-        if (instruction.kind == Instruction::Kind::send)
-          sent[forward.buffers[instruction.buffers[0]].tensor] +=
-              forward.buffers[instruction.buffers[0]].bytes();
-    }
-    const Execution execution(listings), alone({lower(g, plan.on_one_rank(), 0, 1, {.outputs = {loss}})});
+  test::TwoProducts n;
+  const auto check = [&](test::ClosedForm form, int ranks) {
+    check_sent(n.g, form, ranks);
+    // And the training step computes what one rank does.
+    form.options.updates = true;
+    const Execution execution(lower_all(n.g, form.plan, ranks, form.options)),
+        alone(lower_all(n.g, form.plan.on_one_rank(), 1, form.options));
     CHECK(execution.outputs() == alone.outputs());
     CHECK(execution.state() == alone.state());
     CHECK(execution.tasks() == alone.tasks());
   };
-  const std::int64_t size_a = a.elements() * 4, size_z = z.elements() * 4, size_w1 = w1.elements() * 4,
-                     size_w2 = w2.elements() * 4;
-
-  for (int p : {2, 3, 4}) {
-    // Columns, then rows (Shoeybi et al. 2019): x goes to all, sums of z come from all, nothing moves between.
-    run(Plan().tile(hidden, 12 / p).group(hidden, 1).mesh({{"tensor", p}}).shard(hidden, "tensor"), p);
-    CHECK(sent[a.id()] == (p - 1) * size_a);
-    CHECK(sent[z.id()] == (p - 1) * size_z);
-    CHECK(sent[y.id()] == 0);
-    CHECK(sent[w1.id()] + sent[w2.id()] == 0);
-  }
-  for (int q : {2, 3}) {
-    // SUMMA (van de Geijn and Watts 1997; Xu et al. 2021): tiles of both factors go along rows and columns of the mesh, each
-    // to q - 1 others, results stay.
-    auto cut = [&](int rows) {
-      Plan plan;
-      plan.tile(batch, 24 / rows);
-      for (const Axis& axis : {embed, hidden, out}) plan.tile(axis, axis.extent() / q).group(axis, 1);
-      return plan;
-    };
-    auto square = [&](Plan plan, const std::vector<std::string>& rows) {
-      plan.shard(batch, rows);
-      for (const Axis& axis : {embed, hidden, out}) plan.shard(axis, "column", Placed::activations);
-      return plan.shard(embed, "row", Placed::parameters).shard(hidden, "column", Placed::parameters);
-    };
-    // Of w2, hidden lies along the columns already, out along the rows.
-    run(square(cut(q).mesh({{"row", q}, {"column", q}}), {"row"}).shard(out, "row", Placed::parameters),
-        q * q);
-    CHECK(sent[a.id()] == (q - 1) * size_a);
-    CHECK(sent[w1.id()] == (q - 1) * size_w1);
-    CHECK(sent[z.id()] == 0);
-    // But a scope may have a placement of its own.
-    run(square(cut(q).mesh({{"row", q}, {"column", q}}), {"row"})
-            .shard_within("second", hidden, {"row"}, Placed::parameters)
-            .shard_within("sec*", out, {"column"}, Placed::parameters),
-        q * q);
-    CHECK(sent[a.id()] == (q - 1) * size_a);
-    CHECK(sent[w1.id()] == (q - 1) * size_w1);
-    CHECK(sent[y.id()] == (q - 1) * y.elements() * 4);
-    CHECK(sent[w2.id()] == (q - 1) * size_w2);
-    CHECK(sent[z.id()] == 0);
-    // 2.5-D (Solomonik and Demmel 2011; Wang et al. 2022, Tesseract): d such squares with a part of the batch each. Weights are
-    // owned once and reach the others.
-    const int d = 2;
-    run(square(cut(q * d).mesh({{"depth", d}, {"row", q}, {"column", q}}), {"depth", "row"})
-            .shard(out, "row", Placed::parameters),
-        q * q * d);
-    CHECK(sent[a.id()] == (q - 1) * size_a);
-    CHECK(sent[w1.id()] == (d * q - 1) * size_w1);
-    CHECK(sent[z.id()] == 0);
-    // 3-D (Agarwal et al. 1995; Bian et al. 2021): every factor and every sum goes to or comes from q - 1 others.
-    run(cut(q)
-            .mesh({{"x", q}, {"y", q}, {"z", q}})
-            .shard(batch, "x")
-            .shard(hidden, "y")
-            .shard(embed, "z")
-            .shard(out, "z"),
-        q * q * q);
-    CHECK(sent[a.id()] == (q - 1) * size_a);
-    CHECK(sent[w1.id()] == (q - 1) * size_w1);
-    CHECK(sent[w2.id()] == (q - 1) * size_w2);
+  for (const int p : {2, 3, 4, 8}) check(n.in_1d(p), p);
+  for (const int q : {2, 3}) {
+    check(n.in_2d(q), q * q);
+    check(n.in_2d(q, 2), q * q * 2);
+    check(n.in_3d(q), q * q * q);
   }
 }
 

@@ -96,6 +96,10 @@ TEST_CASE("what is wrong with a plan file is said with its line") {
   starts("mesh = 4", "plan.toml:1: expects a table");
   starts("[mesh]\ndata = 2.0", "plan.toml:2: expects an integer");
   starts("[mesh]\ndata = 0", "plan.toml:1: [plan] mesh dimension data has size 0");
+  starts("[mesh]\ndata = 2147483647",
+         "plan.toml:1: [plan] the mesh has 2147483647 places up to dimension data; it may have 1000000");
+  starts("mesh = {a = 65536, b = 65536}",
+         "plan.toml:1: [plan] the mesh has 4294967296 places up to dimension b");
   starts("[tile]\nbatch = 3\npixels = 3",
          "plan.toml:3: there is no axis 'pixels'; the axes are batch, pixel, label, ");
   starts("[tile]\nbatch = -1", "plan.toml:2: [plan] the tile size of axis batch is -1");
@@ -122,6 +126,9 @@ TEST_CASE("what is wrong with a plan file is said with its line") {
   starts("mesh = {stage = 2}\n[stages]\neven = 0", "plan.toml:3: [plan] the number of stages is 0");
   starts("mesh = {stage = 2}\n[stages]\nlayers = {linear1 = -1}",
          "plan.toml:2: [plan] layer linear1 is on stage -1");
+  starts(
+      "mesh = {stage = 2}\n[stages]\nlayers = {linear1 = 2147483647}",
+      "plan.toml:2: [plan] layer linear1 is on stage 2147483647; stages count from 0 and end before 10000");
   starts("mesh = {stage = 2}\n[stages]\n", "plan.toml:2: stages need layers");
   starts("mesh = {stage = 2}\nshard.batch = \"stage\"\nstages.even = 2",
          "plan.toml:3: [plan] stages are to lie along \"stage\", where an axis is sharded");
