@@ -394,38 +394,17 @@ TEST_CASE("what many ranks read goes down a tree") {
 }
 
 TEST_CASE("neighbours exchange the rows that windows reach over") {
-  // Of each boundary between two ranks, going forward, (kernel - 1) / 2 rows of the input in either direction, and going
-  // backward as many of its gradient (Dryden et al. 2019, "Improving strong-scaling of CNN training by exploiting finer-grained
-  // parallelism", III-A).
   for (const int kernel : {3, 5, 7}) {
-    Graph g;
-    Axis batch = g.axis("batch", 2), color = g.axis("color", 1), height = g.axis("height", 24),
-         map1 = g.axis("map1", 3), map2 = g.axis("map2", 4);
-    Tensor image = g.input("image", f32, {batch, color, height, g.axis("width", 10)});
-    const layers::Conv2d first(g, "conv1", color, map1, kernel, {.padding = kernel / 2}),
-        second(g, "conv2", map1, map2, kernel, {.padding = kernel / 2});
-    const Tensor hidden = relu(first(image));
-    const Tensor loss = mean(second(hidden));
-    layers::Parameters parameters;
-    for (const auto& some : {first.parameters(), second.parameters()})
-      parameters.insert(parameters.end(), some.begin(), some.end());
-    layers::sgd(g, loss, parameters);
-    for (const int ranks : {1, 2, 3, 4}) {
-      const Plan plan = plans::spatial(g, height, 24 / ranks, ranks);
-      std::map<int, std::int64_t> sent;  // bytes of parts, by tensor
-      for (int rank = 0; rank < ranks; ++rank) {
-        const Listing listing = lower(g, plan, rank, ranks, {.outputs = {loss}});
+    test::TwoConvolutions n(kernel);
+    for (const int ranks : {1, 2, 3, 4, 8}) {
+      std::map<int, std::int64_t> sent;  // bytes of parts of tiles, by tensor
+      for (const Listing& listing : check_sent(n.g, n.in_space(ranks), ranks))
         for (const Instruction& instruction : listing.instructions) {
           if (instruction.kind != Instruction::Kind::send) continue;
           const Buffer& buffer = listing.buffers[instruction.buffers[0]];
           if (buffer.kind == Buffer::Kind::part) sent[buffer.tensor] += buffer.bytes();
         }
-      }
-      const std::int64_t row = hidden.elements() / 24 * 4, exchanged = 2 * (ranks - 1) * (kernel / 2) * row;
-      CHECK(sent[hidden.id()] == exchanged);
-      std::int64_t all = 0;
-      for (const auto& [tensor, bytes] : sent) all += bytes;
-      CHECK(all == 2 * exchanged);
+      CHECK(sent[n.hidden.id()] == n.exchanged(ranks));
     }
   }
 }

@@ -163,4 +163,41 @@ struct TwoProducts {
   }
 };
 
+// Two convolutions of windows of kernel x kernel, padded so that images keep their size, with their training step.
+struct TwoConvolutions {
+  int kernel;
+  Graph g;
+  Axis batch = g.axis("batch", 2), color = g.axis("color", 1), height = g.axis("height", 24),
+       map1 = g.axis("map1", 3), map2 = g.axis("map2", 4);
+  Tensor image = g.input("image", f32, {batch, color, height, g.axis("width", 10)});
+  layers::Conv2d first{g, "conv1", color, map1, kernel, {.padding = kernel / 2}},
+      second{g, "conv2", map1, map2, kernel, {.padding = kernel / 2}};
+  Tensor hidden = relu(first(image)), loss = mean(second(hidden));
+
+  explicit TwoConvolutions(int k) : kernel(k) { layers::sgd(g, loss, parameters()); }
+
+  // Height cut over ranks. Of each boundary between two of them go, forward, (kernel - 1) / 2 rows of what the second convolution
+  // reads in either direction, and backward as many of its gradient (Dryden et al. 2019, "Improving strong-scaling of CNN training
+  // by exploiting finer-grained parallelism", III-A); the image is read where it is needed. Parameters as in data parallelism.
+  ClosedForm in_space(int ranks) {
+    std::int64_t weights = 0;
+    for (const Tensor& w : parameters()) weights += bytes_of(w);
+    return {.name = "spatial, kernel " + std::to_string(kernel),
+            .plan = plans::spatial(g, height, height.extent() / ranks, ranks),
+            .options = {.outputs = {loss}},
+            .bytes = (ranks - 1) * (2 * weights + bytes_of(loss)) + 2 * exchanged(ranks)};
+  }
+  std::int64_t exchanged(int ranks) const {  // in one direction of the step
+    const std::int64_t row = bytes_of(hidden) / height.extent();
+    return 2 * (ranks - 1) * (kernel / 2) * row;
+  }
+
+ private:
+  layers::Parameters parameters() const {
+    layers::Parameters all = first.parameters();
+    for (const Tensor& w : second.parameters()) all.push_back(w);
+    return all;
+  }
+};
+
 }  // namespace tegula::test

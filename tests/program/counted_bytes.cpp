@@ -77,6 +77,11 @@ int main(int argc, char** argv) {
       check(products.in_3d(2), products.g, runtime);
     }
 
+    for (const int kernel : {3, 5}) {
+      test::TwoConvolutions convolutions(kernel);
+      check(convolutions.in_space(ranks), convolutions.g, runtime);
+    }
+
     std::vector<std::int64_t> hidden{7, 4, 3, 6, 2, 5, 8};
     hidden.resize(ranks - 1);
     test::Perceptron layers(13, hidden);
