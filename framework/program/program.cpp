@@ -77,10 +77,7 @@ struct Program::State {
   std::vector<Tile> tiles;            // by buffer; empty where the store has it
   std::vector<const Tile*> operands;  // by buffer
   std::map<int, Filler> fillers;      // by input
-  // Programs on one state may be in flight together: each has tags of its own, or their messages could be mistaken for
-  // each other's.
-  std::int64_t first_tag = 0;
-  static constexpr std::int64_t tags_per_program = std::int64_t{1} << 32;
+  std::int64_t first_tag = 0;         // of its messages
 
   struct Patch {
     std::string_view scalar;
@@ -133,7 +130,7 @@ class Arrival {
 
 void Program::State::prepare() {
   Runtime& runtime = *store->runtime;
-  first_tag = tags_per_program * store->programs++;
+  first_tag = runtime.reserve_tags();
   tiles.resize(listing.buffers.size());
   for (const bool handed_on : {false, true})
     for (std::size_t i = 0; i < tiles.size(); ++i) {

@@ -11,11 +11,6 @@ namespace tegula {
 
 namespace {
 
-// Tags of messages outside steps: above those of any program, and each tile has its own.
-std::int64_t transfer_tag(const Tensor& state, std::int64_t tile) {
-  return (std::int64_t{1} << 60) + (std::int64_t{state.id()} << 32) + tile;
-}
-
 void initialize(Tile& tile, const Tensor& tensor, const std::vector<std::int64_t>& extents,
                 const TileRegion& region) {
   const Initializer& start = tensor.info().initializer;
@@ -33,7 +28,8 @@ void initialize(Tile& tile, const Tensor& tensor, const std::vector<std::int64_t
 
 }  // namespace
 
-Store::Store(Graph& g, const Plan& p, Runtime& r) : graph(&g), plan(p), runtime(&r) {
+Store::Store(Graph& g, const Plan& p, Runtime& r)
+    : graph(&g), plan(p), runtime(&r), first_tag_(r.reserve_tags()) {
   Layout all = layout();
   for (int id = 0; id < static_cast<int>(g.tensors().size()); ++id) {
     Tensor tensor = g.tensor(id);
@@ -51,9 +47,9 @@ Store::Store(Store& from, const Plan& p)
     : graph(from.graph),
       plan(p),
       runtime(from.runtime),
-      programs(from.programs),
       updates(from.updates),
-      next_sequence(from.next_sequence) {
+      next_sequence(from.next_sequence),
+      first_tag_(runtime->reserve_tags()) {
   const Layout before = from.layout(), after = layout();
   for (const Axis& axis : graph->axes())
     if (before.tile_size(axis) != after.tile_size(axis) ||
@@ -73,16 +69,20 @@ Store::Store(Store& from, const Plan& p)
       if (old_owner == rank && owner == rank) {
         tiles[{id, i}] = std::move(from.tiles.at({id, i}));
       } else if (old_owner == rank) {
-        submit::send(*runtime, from.tiles.at({id, i}), owner, transfer_tag(tensor, i));
+        submit::send(*runtime, from.tiles.at({id, i}), owner, tag(tensor, i));
       } else if (owner == rank) {
         tiles[{id, i}] = Tile(*runtime, after.region(tensor.axes(), i).extent, tensor.dtype());
-        submit::receive(*runtime, tiles.at({id, i}), old_owner, transfer_tag(tensor, i));
+        submit::receive(*runtime, tiles.at({id, i}), old_owner, tag(tensor, i));
       }
     }
   }
   runtime->wait();
   from.tiles.clear();
   from.moved = true;
+}
+
+std::int64_t Store::tag(const Tensor& state, std::int64_t tile) const {
+  return first_tag_ + (std::int64_t{state.id()} << 24) + tile;
 }
 
 void Store::check_moved(const char* what) const {
@@ -110,13 +110,13 @@ std::vector<double> Store::read(const Tensor& state) const {
   for (std::int64_t i = 0; i < all.tiles(state.axes()); ++i) {
     int owner = all.owner(state, i);
     if (owner != 0 && owner == runtime->rank())
-      submit::send(*runtime, tiles.at({state.id(), i}), 0, transfer_tag(state, i));
+      submit::send(*runtime, tiles.at({state.id(), i}), 0, tag(state, i));
     if (runtime->rank() != 0) continue;
     TileRegion region = all.region(state.axes(), i);
     Tile replica;
     if (owner != 0) {
       replica = Tile(*runtime, region.extent, state.dtype());
-      submit::receive(*runtime, replica, owner, transfer_tag(state, i));
+      submit::receive(*runtime, replica, owner, tag(state, i));
     }
     const Tile& tile = owner == 0 ? tiles.at({state.id(), i}) : replica;
     visit_dtype(state.dtype(), [&]<class T>() {

@@ -32,13 +32,15 @@ struct Store {
   Plan plan;
   Runtime* runtime;
   std::map<std::pair<int, std::int64_t>, Tile> tiles;  // by tensor and index of the tile
-  std::int64_t programs = 0;                           // compiled so far
   std::int64_t updates = 0;                            // runs so far that updated state
   std::uint64_t next_sequence = 0;                     // of tasks, over all programs
   bool moved = false;                                  // to another store
 
  private:
+  std::int64_t tag(const Tensor& state, std::int64_t tile) const;  // of messages outside steps
   void check(const char* what, const Tensor& state) const;
+
+  std::int64_t first_tag_;
 };
 
 }  // namespace tegula

@@ -110,6 +110,7 @@ struct Runtime::State {
   std::array<Vote, vote_lag> votes;
   std::uint64_t votes_cast = 0;
   int agreed = 0;
+  std::int64_t next_tag = 0;
 };
 
 // How many workers this rank has, and where: what the options ask for, else what the environment does, else its share.
@@ -301,6 +302,10 @@ void Runtime::barrier() {
   MPI_Request request;
   MPI_Ibarrier(state_->job.control, &request);
   state_->job.complete(request, "arrival at a barrier");
+}
+
+std::int64_t Runtime::reserve_tags() {
+  return std::exchange(state_->next_tag, state_->next_tag + tags_reserved);
 }
 
 Runtime::Traffic Runtime::traffic() const {

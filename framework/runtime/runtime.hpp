@@ -59,6 +59,11 @@ class Runtime {
   // Collective: the earliest non-finite output on any rank since the last call, if check_finite is on.
   std::optional<NonFinite> first_non_finite();
 
+  // First of the `tags_reserved` tags of messages that no other caller gets: what is in flight at the same time cannot be
+  // mistaken for each other. Every rank calls it at the same points.
+  std::int64_t reserve_tags();
+  static constexpr std::int64_t tags_reserved = std::int64_t{1} << 44;
+
   // Collective: element-wise sums over all ranks, for reports and tests.
   void sum_over_ranks(double* values, int count);
   void barrier();

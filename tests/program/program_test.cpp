@@ -103,6 +103,34 @@ TEST_CASE("optimizers do in tiles what their formulas say") {
   }
 }
 
+TEST_CASE("two networks in flight together do not take each other's messages") {
+  Runtime runtime(0, nullptr, quiet());
+  std::vector<std::unique_ptr<test::Mlp>> networks;
+  std::vector<Program> programs;
+  for (int i = 0; i < 4; ++i) {
+    test::Mlp& network = *networks.emplace_back(std::make_unique<test::Mlp>(12));
+    layers::sgd(network.graph, network.loss, network.parameters);
+    programs.push_back(
+        compile(network.graph, sharded(network, runtime), runtime, {.outputs = {network.loss}}));
+    network.bind(programs[i], 12, i % 2);
+  }
+  std::vector<Result> results[4];
+  for (int i : {0, 1}) {  // one after the other
+    for (int step = 0; step < 30; ++step) results[i].push_back(programs[i].run({{"learning_rate", 0.1}}));
+    runtime.wait();
+    runtime.barrier();
+  }
+  for (int step = 0; step < 30; ++step)  // side by side
+    for (int i : {2, 3}) results[i].push_back(programs[i].run({{"learning_rate", 0.1}}));
+  for (int i : {0, 1}) {
+    for (int step = 0; runtime.rank() == 0 && step < 30; ++step)
+      CHECK(results[i + 2][step].value(networks[i + 2]->loss) == results[i][step].value(networks[i]->loss));
+    for (std::size_t k = 0; k < networks[i]->parameters.size(); ++k)
+      CHECK(programs[i + 2].read(networks[i + 2]->parameters[k]) ==
+            programs[i].read(networks[i]->parameters[k]));
+  }
+}
+
 TEST_CASE("state moves to another plan and back, tile by tile, and the bits go on as they would have") {
   Runtime runtime(0, nullptr, quiet());
   test::Mlp still(12), moving(12);
