@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <optional>
 #include <stdexcept>
 
 #include "framework/io/file.hpp"
@@ -32,12 +33,10 @@ class PlanFile {
           each(node, [&](const std::string& name, const toml::node& value) {
             plan_.group(axis(name), static_cast<int>(integer(value)));
           });
-        else if (what == "shard")
-          shard(node, Placed::all);
-        else if (what == "shard-parameters")
-          shard(node, Placed::parameters);
-        else if (what == "shard-activations")
-          shard(node, Placed::activations);
+        else if (const auto which = placed(what))
+          each(node, [&](const std::string& name, const toml::node& value) {
+            plan_.shard(axis(name), strings(value, "mesh dimensions"), *which);
+          });
         else if (what == "within")
           each(node, [&](const std::string& scope, const toml::node& value) { within(scope, value); });
         else if (what == "stages")
@@ -130,25 +129,22 @@ class PlanFile {
     return mesh;
   }
 
-  void shard(const toml::node& node, Placed which) {
-    each(node, [&](const std::string& key, const toml::node& value) {
-      plan_.shard(axis(key), strings(value, "mesh dimensions"), which);
-    });
+  static std::optional<Placed> placed(const std::string& key) {
+    if (key == "shard") return Placed::all;
+    if (key == "shard-parameters") return Placed::parameters;
+    if (key == "shard-activations") return Placed::activations;
+    return {};
   }
 
   // Of a scope: {shard-parameters = {hidden = "row"}}
   void within(const std::string& scope, const toml::node& node) {
     each(node, [&](const std::string& key, const toml::node& axes) {
-      Placed which = Placed::all;
-      if (key == "shard-parameters")
-        which = Placed::parameters;
-      else if (key == "shard-activations")
-        which = Placed::activations;
-      else if (key != "shard")
+      const auto which = placed(key);
+      if (!which)
         throw std::runtime_error(
             fmt::format("unknown key '{}'; known are shard, shard-parameters and shard-activations", key));
       each(axes, [&](const std::string& name, const toml::node& value) {
-        plan_.shard_within(scope, axis(name), strings(value, "mesh dimensions"), which);
+        plan_.shard_within(scope, axis(name), strings(value, "mesh dimensions"), *which);
       });
     });
   }

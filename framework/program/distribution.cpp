@@ -7,6 +7,10 @@
 
 namespace tegula {
 
+namespace {
+constexpr std::size_t most_axes = 16;  // of a tensor that tasks are placed by
+}
+
 std::vector<Pass> passes(const std::vector<Node>& nodes, const Layout& layout) {
   std::vector<Pass> result(nodes.size(), Pass::forward);
   std::set<int> waited_for;  // tensors
@@ -67,8 +71,8 @@ Distribution::Distribution(Graph& graph, const Layout& layout, const std::vector
 
 Distribution::Work Distribution::work_of(const Node& node) const {
   Work work;
-  work.updates_state = node.outputs.empty();
-  work.axes = node.axes(work.updates_state ? 0 : node.inputs.size());
+  const bool updates_state = node.outputs.empty();
+  work.axes = node.axes(updates_state ? 0 : node.inputs.size());
   work.written = work.axes.size();
   const std::size_t operands = node.inputs.size() + node.outputs.size();
   work.operand.resize(operands);
@@ -85,13 +89,17 @@ Distribution::Work Distribution::work_of(const Node& node) const {
     if (layout_.is_micro_batch(work.axes[i])) work.batch = static_cast<int>(i);
   }
   work.placed = static_cast<int>(node.inputs.size());
-  if (work.updates_state) {
+  if (updates_state) {
+    const TaskSpec spec = node.semantics->task(node, Tuple(layout_, work.axes));
+    for (int i = 0; i < static_cast<int>(node.inputs.size()); ++i)
+      if (node.inputs[i] && spec.op->operands[i].access == Access::read_write) work.updated.push_back(i);
+    work.placed = work.updated.front();
     work.moved = {0};
-    Tuple whole(layout_, work.axes);
-    const TaskSpec spec = node.semantics->task(node, whole);
-    for (work.placed = 0; spec.op->operands[work.placed].access != Access::read_write;) ++work.placed;
-    return work;
   }
+  if (work.operand[work.placed].size() > most_axes)
+    throw std::invalid_argument("[compile] [" + std::string(node.semantics->name) +
+                                "] has a tensor of more than " + std::to_string(most_axes) + " axes");
+  if (updates_state) return work;
   const Axes summed(work.axes.begin() + static_cast<std::ptrdiff_t>(work.written), work.axes.end());
   work.chain = layout_.tiles(summed);
   work.group = node.semantics->chain ? work.chain : layout_.group_size(summed);
@@ -126,16 +134,13 @@ void Distribution::set_times(int index, Pass pass) {
       if (x) work.times.at_least(Times(uses_[x.id()].written.back().latest()));
   } else {
     std::vector<double> own(layout_.micro_batches(), 0);
-    for (int m = 0; !work.updates_state && m < layout_.micro_batches(); ++m)
+    for (int m = 0; work.updated.empty() && m < layout_.micro_batches(); ++m)
       own[m] = layout_.time(layout_.stage(node.outputs[0]), m, pass);
     work.times = Times(std::move(own));
     for (const Tensor& x : node.inputs)
       if (x) work.times.at_least(uses_[x.id()].written.back());
   }
-  for (std::size_t i = 0; i < node.inputs.size() && work.updates_state; ++i) {
-    const Tensor& x = node.inputs[i];
-    if (x && x.info().kind == TensorInfo::Kind::state) work.times.at_least(uses_[x.id()].read);
-  }
+  for (const int i : work.updated) work.times.at_least(uses_[node.inputs[i].id()].read);
   if (work.batch >= static_cast<int>(work.written)) {
     work.group_times.assign(work.moved.size(), 0);
     std::vector<std::int64_t> tuple(work.axes.size());
@@ -149,25 +154,22 @@ void Distribution::set_times(int index, Pass pass) {
   for (const Tensor& y : node.outputs) uses_[y.id()].written = {of(y)};
   for (const Tensor& x : node.inputs)
     if (x) uses_[x.id()].read.at_least(of(x));
-  if (!work.updates_state) return;
-  Tuple whole(layout_, work.axes);
-  const TaskSpec spec = node.semantics->task(node, whole);
-  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+  for (const int i : work.updated) {
     const Tensor& x = node.inputs[i];
-    if (!x || spec.op->operands[i].access != Access::read_write) continue;
-    uses_[x.id()].updates.push_back(index);
-    uses_[x.id()].written.push_back(of(x));
-    uses_[x.id()].read = of(x);
+    Uses& uses = uses_[x.id()];
+    uses.updates.push_back(index);
+    uses.written.push_back(of(x));
+    uses.read = of(x);
   }
 }
 
 const Tensor& Distribution::placed(int node) const {
-  return works_[node].updates_state ? nodes_[node].inputs[works_[node].placed] : nodes_[node].outputs[0];
+  return works_[node].updated.empty() ? nodes_[node].outputs[0] : nodes_[node].inputs[works_[node].placed];
 }
 
 int Distribution::rank_of(int node, std::span<const std::int64_t> index, std::int64_t group) const {
   const Work& work = works_[node];
-  std::array<std::int64_t, 16> tile;
+  std::array<std::int64_t, most_axes> tile;
   const std::vector<int>& places = work.operand[work.placed];
   for (std::size_t i = 0; i < places.size(); ++i) tile[i] = index[places[i]];
   const int owner = layout_.owner(placed(node), {tile.data(), places.size()});
@@ -175,9 +177,9 @@ int Distribution::rank_of(int node, std::span<const std::int64_t> index, std::in
                                   : layout_.without(owner, work.moved_along) + work.moved[group];
 }
 
-// Tiles along an axis that may lie on the rank, so far as its shards and, if they have a say, the stages go. Empty: all.
-std::span<const std::int64_t> Distribution::candidates(const Layout::Spread& spread, std::size_t axis,
-                                                       int rank, bool by_stage) const {
+// Tiles along an axis that may lie on the rank, so far as its shards and, if they have a say, the stages go.
+Distribution::Choice Distribution::candidates(const Layout::Spread& spread, std::size_t axis, int rank,
+                                              bool by_stage) const {
   const Layout::Shards& shards = *spread.axes[axis];
   const int* places = by_stage && spread.batch == static_cast<int>(axis) ? spread.places : nullptr;
   if (shards.ranks.empty() && !places) return {};
@@ -194,8 +196,7 @@ std::span<const std::int64_t> Distribution::candidates(const Layout::Spread& spr
 }
 
 // One tile for each place that a tile can have on account of this axis.
-std::span<const std::int64_t> Distribution::representatives(const Layout::Spread& spread,
-                                                            std::size_t axis) const {
+Distribution::Choice Distribution::representatives(const Layout::Spread& spread, std::size_t axis) const {
   const Layout::Shards& shards = *spread.axes[axis];
   const int* places = spread.batch == static_cast<int>(axis) ? spread.places : nullptr;
   auto [known, added] = representatives_.try_emplace({&shards, places});
@@ -213,18 +214,32 @@ std::span<const std::int64_t> Distribution::representatives(const Layout::Spread
 
 namespace {
 
-// Calls visit for each choice of one tile along each axis, in row-major order: of those given for the axis, or of all.
+using Choice = Distribution::Choice;
+
+// Calls visit for each choice of a tile along each axis, in row-major order.
 template <class Visit>
-void for_each_choice(std::span<const std::span<const std::int64_t>> given,
-                     std::span<const std::int64_t> tiles, std::span<std::int64_t> index, Visit visit,
-                     std::size_t axis = 0) {
-  if (axis == given.size()) return visit();
-  const std::int64_t count =
-      given[axis].empty() ? tiles[axis] : static_cast<std::int64_t>(given[axis].size());
+void for_each_choice(std::span<const Choice> choices, std::span<const std::int64_t> tiles,
+                     std::span<std::int64_t> index, Visit visit, std::size_t axis = 0) {
+  if (axis == choices.size()) return visit();
+  const Choice& choice = choices[axis];
+  const auto count = choice ? static_cast<std::int64_t>(choice->size()) : tiles[axis];
   for (std::int64_t i = 0; i < count; ++i) {
-    index[axis] = given[axis].empty() ? i : given[axis][i];
-    for_each_choice(given, tiles, index, visit, axis + 1);
+    index[axis] = choice ? (*choice)[i] : i;
+    for_each_choice(choices, tiles, index, visit, axis + 1);
   }
+}
+
+// The choices of tuples in which an operand has the tile; `room` keeps what they refer to.
+std::vector<Choice> choices_with(const Distribution::Work& work, std::size_t operand, std::int64_t tile,
+                                 std::vector<std::int64_t>& room) {
+  std::vector<Choice> choices(work.axes.size());
+  room.resize(work.axes.size());
+  const std::vector<int>& axes = work.operand[operand];
+  for (std::size_t i = axes.size(); i-- > 0; tile /= work.tiles[axes[i]]) {
+    room[axes[i]] = tile % work.tiles[axes[i]];
+    choices[axes[i]] = std::span(&room[axes[i]], 1);
+  }
+  return choices;
 }
 
 }  // namespace
@@ -242,33 +257,22 @@ void Distribution::for_each_tile(int node, int rank, const VisitTile& visit) con
   if (by_stage && spread.batch < 0 &&
       spread.places[0] != rank - layout_.without(rank, {*layout_.stage_dimension()}))
     return;
-  std::vector<std::span<const std::int64_t>> tiles(work.written);
+  std::vector<Choice> choices(work.written);
   const std::vector<int>& places = work.operand[work.placed];
-  for (std::size_t i = 0; i < places.size(); ++i) {
-    if (spread.axes[i]->ranks.empty() && !(by_stage && spread.batch == static_cast<int>(i))) continue;
-    tiles[places[i]] = candidates(spread, i, rank, by_stage);
-    if (tiles[places[i]].empty()) return;
-  }
+  for (std::size_t i = 0; i < places.size(); ++i) choices[places[i]] = candidates(spread, i, rank, by_stage);
   std::vector<std::int64_t> index(work.axes.size());
-  for_each_choice(tiles, work.tiles, index, [&] {
-    if (rank_of(node, index, groups[0]) != rank) return;
-    std::int64_t tile = 0;
-    for (std::size_t i = 0; i < work.written; ++i) tile = tile * work.tiles[i] + index[i];
-    visit(tile, groups);
+  for_each_choice(choices, work.tiles, std::span(index), [&] {
+    if (rank_of(node, index, groups[0]) == rank) visit(work.written_tile(index), groups);
   });
 }
 
 void Distribution::for_each_tile(const Tensor& tensor, int rank,
                                  const std::function<void(std::int64_t)>& visit) const {
   const Layout::Spread& spread = layout_.spread(tensor);
-  std::vector<std::span<const std::int64_t>> tiles(spread.tiles.size());
-  for (std::size_t i = 0; i < tiles.size(); ++i) {
-    if (spread.axes[i]->ranks.empty()) continue;
-    tiles[i] = candidates(spread, i, rank, false);
-    if (tiles[i].empty()) return;
-  }
-  std::vector<std::int64_t> index(tiles.size());
-  for_each_choice(tiles, spread.tiles, index, [&] {
+  std::vector<Choice> choices(spread.tiles.size());
+  for (std::size_t i = 0; i < choices.size(); ++i) choices[i] = candidates(spread, i, rank, false);
+  std::vector<std::int64_t> index(choices.size());
+  for_each_choice(choices, spread.tiles, std::span(index), [&] {
     if (layout_.owner(tensor, index) != rank) return;
     std::int64_t tile = 0;
     for (std::size_t i = 0; i < index.size(); ++i) tile = tile * spread.tiles[i] + index[i];
@@ -300,13 +304,9 @@ std::vector<std::int64_t> Distribution::links(int node, std::int64_t tile, std::
   return all;
 }
 
-int Distribution::micro_batch(const Work& work, std::span<const std::int64_t> index) const {
-  return work.batch < 0 ? 0 : layout_.micro_batch(index[work.batch]);
-}
-
-double Distribution::group_time(const Work& work, std::span<const std::int64_t> index,
-                                std::int64_t group) const {
-  return work.group_times.empty() ? work.times.at(micro_batch(work, index)) : work.group_times[group];
+double Distribution::time(int node, std::span<const std::int64_t> index) const {
+  const Work& work = works_[node];
+  return work.times.at(work.batch < 0 ? 0 : layout_.micro_batch(index[work.batch]));
 }
 
 Distribution::Tree Distribution::tree(int node, std::int64_t tile) const {
@@ -317,7 +317,8 @@ Distribution::Tree Distribution::tree(int node, std::int64_t tile) const {
   const bool skips = nodes_[node].semantics->skip && work.moved.size() > 1;
   for (std::int64_t g = 0; g < static_cast<std::int64_t>(work.moved.size()); ++g)
     if (!skips || !links(node, tile, g).empty())
-      level.push_back({g, rank_of(node, index, g), group_time(work, index, g)});
+      level.push_back(
+          {g, rank_of(node, index, g), work.group_times.empty() ? time(node, index) : work.group_times[g]});
   Tree tree;
   if (level.size() > 1) {
     const int owner = layout_.owner(nodes_[node].outputs[0], tile);
@@ -364,16 +365,8 @@ void Distribution::add_ranks(int node, std::size_t operand, std::int64_t tile,
                              std::vector<int>& ranks) const {
   const Work& work = works_[node];
   const Layout::Spread& spread = layout_.spread(placed(node));
-  std::vector<std::int64_t> index(work.axes.size());
-  std::vector<std::span<const std::int64_t>> choices(work.axes.size());
-  std::vector<std::array<std::int64_t, 1>> fixed(work.axes.size());
-  std::vector<char> is_free(work.axes.size(), 1);
-  const std::vector<int>& places = work.operand[operand];
-  for (std::size_t i = places.size(); i-- > 0; tile /= work.tiles[places[i]]) {
-    fixed[places[i]] = {tile % work.tiles[places[i]]};
-    choices[places[i]] = fixed[places[i]];
-    is_free[places[i]] = 0;
-  }
+  std::vector<std::int64_t> index(work.axes.size()), room;
+  std::vector<Choice> choices = choices_with(work, operand, tile, room);
   const bool skips = nodes_[node].semantics->skip != nullptr;
   const bool dealt = std::ranges::any_of(spread.dealt, [&](const Layout::Spread::Dealt& d) {
     return std::ranges::count(work.moved_along, d.dimension) == 0;
@@ -381,7 +374,7 @@ void Distribution::add_ranks(int node, std::size_t operand, std::int64_t tile,
   const std::vector<int>& of_placed = work.operand[work.placed];
   static constexpr std::array<std::int64_t, 1> first{0};
   for (std::size_t axis = 0; axis < work.axes.size() && !skips; ++axis) {
-    if (!is_free[axis]) continue;
+    if (choices[axis]) continue;
     if (axis >= work.written) {
       if (work.moved.size() == 1) choices[axis] = first;
       continue;
@@ -392,19 +385,12 @@ void Distribution::add_ranks(int node, std::size_t operand, std::int64_t tile,
     else if (!dealt)
       choices[axis] = representatives(spread, place - of_placed.begin());
   }
-  auto add = [&](int rank) {
+  for_each_choice(choices, work.tiles, std::span(index), [&] {
+    const std::int64_t tuple = work.summed_tuple(index),
+                       group = work.updated.empty() ? tuple / work.group : 0;
+    if (skips && std::ranges::count(links(node, work.written_tile(index), group), tuple) == 0) return;
+    const int rank = rank_of(node, index, group);
     if (std::exchange(seen_[rank], question_) != question_) ranks.push_back(rank);
-  };
-  for_each_choice(choices, work.tiles, index, [&] {
-    std::int64_t tuple = 0;
-    for (std::size_t i = work.written; i < index.size(); ++i) tuple = tuple * work.tiles[i] + index[i];
-    const std::int64_t group = work.updates_state ? 0 : tuple / work.group;
-    if (skips) {
-      std::int64_t of = 0;
-      for (std::size_t i = 0; i < work.written; ++i) of = of * work.tiles[i] + index[i];
-      if (std::ranges::count(links(node, of, group), tuple) == 0) return;
-    }
-    add(rank_of(node, index, group));
   });
 }
 
@@ -451,20 +437,13 @@ std::vector<Distribution::PartReader> Distribution::part_readers(const Value& va
     if (home < 0) home = this->home(value);
     const Work& work = works_[use.node];
     Tuple tuple(layout_, work.axes);
-    std::vector<std::span<const std::int64_t>> choices(work.axes.size());
-    std::vector<std::int64_t> fixed(work.axes.size());
-    std::int64_t tile = value.tile;
-    const std::vector<int>& axes = work.operand[use.operand];
-    for (std::size_t i = axes.size(); i-- > 0;) {
-      const int axis = axes[i];
-      fixed[axis] = tile % work.tiles[axis];
-      choices[axis] = {&fixed[axis], 1};
-      tile /= work.tiles[axis];
-    }
+    std::vector<std::int64_t> room;
+    const std::vector<Choice> choices = choices_with(work, use.operand, value.tile, room);
     for_each_choice(choices, work.tiles, std::span(tuple.index), [&] {
+      const Node& node = nodes_[use.node];
       const int rank = rank_of(use.node, tuple.index, 0);
-      if (rank == home || nodes_[use.node].semantics->skip(nodes_[use.node], tuple)) return;
-      TileRegion part = this->part(use.node, tuple);
+      if (rank == home || node.semantics->skip(node, tuple)) return;
+      TileRegion part = node.semantics->part(node, tuple);
       if (known.emplace(rank, part).second)
         all.push_back({use.node, rank, std::move(part), number(use.node, tuple)});
     });
@@ -472,15 +451,9 @@ std::vector<Distribution::PartReader> Distribution::part_readers(const Value& va
   return all;
 }
 
-TileRegion Distribution::part(int node, Tuple& tuple) const {
-  return nodes_[node].semantics->part(nodes_[node], tuple);
-}
-
 std::int64_t Distribution::number(int node, const Tuple& tuple) const {
   const Work& work = works_[node];
-  std::int64_t linear = 0;
-  for (std::size_t i = 0; i < work.tiles.size(); ++i) linear = linear * work.tiles[i] + tuple.index[i];
-  return work.first_part + linear;
+  return work.first_part + work.written_tile(tuple.index) * work.chain + work.summed_tuple(tuple.index);
 }
 
 std::int64_t Distribution::number(const Value& value, std::int64_t group) const {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <tuple>
 #include <utility>
@@ -71,6 +72,9 @@ struct Value {
 
 class Distribution {
  public:
+  using Choice =
+      std::optional<std::span<const std::int64_t>>;  // of tiles along an axis: these; or, by default, all
+
   Distribution(Graph& graph, const Layout& layout, const std::vector<Node>& nodes, std::vector<Pass> passes,
                const std::vector<Tensor>& outputs, int ranks);
 
@@ -81,8 +85,8 @@ class Distribution {
     std::vector<std::int64_t> tiles;        // along each
     std::size_t written = 0;                // how many axes are
     std::vector<std::vector<int>> operand;  // by operand, the places of its axes among these
-    bool updates_state = false;
-    int placed = 0;  // the operand whose owner runs the tasks: the output, or the updated state
+    std::vector<int> updated;               // operands: states that it changes, if it has no outputs
+    int placed = 0;  // the operand whose owner runs the tasks: the output, or the first updated
     std::int64_t chain = 1, group = 1;  // summed tuples, in all and of a group
     Combine combine = Combine::sum;
     std::vector<int>
@@ -102,10 +106,19 @@ class Distribution {
     void set_summed(std::span<std::int64_t> index, std::int64_t tuple) const {
       set(index, written, axes.size(), tuple);
     }
+    std::int64_t written_tile(std::span<const std::int64_t> index) const { return linear(index, 0, written); }
+    std::int64_t summed_tuple(std::span<const std::int64_t> index) const {
+      return linear(index, written, axes.size());
+    }
 
    private:
     void set(std::span<std::int64_t> index, std::size_t begin, std::size_t end, std::int64_t of) const {
       for (std::size_t i = end; i-- > begin; of /= tiles[i]) index[i] = of % tiles[i];
+    }
+    std::int64_t linear(std::span<const std::int64_t> index, std::size_t begin, std::size_t end) const {
+      std::int64_t all = 0;
+      for (std::size_t i = begin; i < end; ++i) all = all * tiles[i] + index[i];
+      return all;
     }
   };
   const Work& work(int node) const { return works_[node]; }
@@ -117,6 +130,7 @@ class Distribution {
   void for_each_tile(const Tensor& tensor, int rank, const std::function<void(std::int64_t)>& visit) const;
   // The summed tuples of a group that add to the tile, in order.
   std::vector<std::int64_t> links(int node, std::int64_t tile, std::int64_t group) const;
+  double time(int node, std::span<const std::int64_t> index) const;  // of the task of a tuple
 
   // What a group has summed up, and then what others have added to it.
   struct Sum {
@@ -153,9 +167,7 @@ class Distribution {
   };
   // Ranks that are sent no more than a part, which the first reader there makes known (Semantics::part).
   std::vector<PartReader> part_readers(const Value& value) const;
-  // What a task reads of the tile; and a number that no other part of it has.
-  TileRegion part(int node, Tuple& tuple) const;
-  std::int64_t number(int node, const Tuple& tuple) const;
+  std::int64_t number(int node, const Tuple& tuple) const;  // of the part of a tile that the task reads
   // A number that no other value has, nor what another group has summed up of it.
   std::int64_t number(const Value& value, std::int64_t group = -1) const;
 
@@ -164,13 +176,10 @@ class Distribution {
   void set_times(int node, Pass pass);
   const Tensor& placed(int node) const;
   int rank_of(int node, std::span<const std::int64_t> index, std::int64_t group) const;
-  double group_time(const Work& work, std::span<const std::int64_t> index, std::int64_t group) const;
-  int micro_batch(const Work& work, std::span<const std::int64_t> index) const;
   void add_ranks(int node, std::size_t operand, std::int64_t tile, std::vector<int>& ranks) const;
   std::pair<int, int> readers_between(const Value& value) const;
-  std::span<const std::int64_t> candidates(const Layout::Spread& spread, std::size_t axis, int rank,
-                                           bool by_stage) const;
-  std::span<const std::int64_t> representatives(const Layout::Spread& spread, std::size_t axis) const;
+  Choice candidates(const Layout::Spread& spread, std::size_t axis, int rank, bool by_stage) const;
+  Choice representatives(const Layout::Spread& spread, std::size_t axis) const;
 
   Graph& graph_;
   const Layout& layout_;

@@ -196,7 +196,7 @@ int Lowering::read_part(int index, Tuple& tuple) {
   const int home = distribution_.home(value);
   if (x.info().kind == TensorInfo::Kind::input || home == rank_) return read(index, x, tile);
   tuple.set_part(true);
-  const TileRegion part = distribution_.part(index, tuple);
+  const TileRegion part = listing_.nodes[index].semantics->part(listing_.nodes[index], tuple);
   auto [known, added] = parts_.try_emplace({value, part});
   if (!added) return known->second;
   known->second = add_part(value, part);
@@ -271,7 +271,7 @@ void Lowering::chain(int index, std::int64_t tile, std::int64_t group, const std
       task.buffers.push_back(used ? read(index, node.inputs[i], work.tile_of(i, tuple.index)) : -1);
     }
     task.buffers.insert(task.buffers.end(), written.begin(), written.end());
-    time = std::max(time, work.times.at(work.batch < 0 ? 0 : layout_.micro_batch(tuple.index[work.batch])));
+    time = std::max(time, distribution_.time(index, tuple.index));
     task.time = time;
     instructions_.push_back(std::move(task));
   }
@@ -326,16 +326,14 @@ void Lowering::update(int index, std::int64_t tile) {
   work.set_written(tuple.index, tile);
   Instruction task{.kind = Instruction::Kind::task, .node = index};
   task.spec = node.semantics->task(node, tuple);
-  task.time = work.times.at(work.batch < 0 ? 0 : layout_.micro_batch(tuple.index[work.batch]));
-  std::vector<std::size_t> changed;
+  task.time = distribution_.time(index, tuple.index);
   for (std::size_t i = 0; i < node.inputs.size(); ++i) {
     const Tensor& x = node.inputs[i];
     task.buffers.push_back(x ? read(index, x, work.tile_of(i, tuple.index)) : -1);
-    if (x && task.spec.op->operands[i].access == Access::read_write) changed.push_back(i);
   }
   const std::vector<int> buffers = task.buffers;
   instructions_.push_back(std::move(task));
-  for (const std::size_t i : changed) {
+  for (const int i : work.updated) {
     if (listing_.buffers[buffers[i]].kind != Buffer::Kind::state)
       throw std::logic_error("[compile] " + node.inputs[i].describe() + " is updated where it is not");
     const Value before = distribution_.read_by(index, node.inputs[i], work.tile_of(i, tuple.index));
@@ -347,7 +345,7 @@ void Lowering::node(int index) {
   const Node& node = listing_.nodes[index];
   const Distribution::Work& work = distribution_.work(index);
   distribution_.for_each_tile(index, rank_, [&](std::int64_t tile, std::span<const std::int64_t> groups) {
-    if (work.updates_state) return update(index, tile);
+    if (!work.updated.empty()) return update(index, tile);
     if (work.moved.size() == 1) {
       std::vector<int> written;
       for (const Tensor& y : node.outputs) written.push_back(add_buffer(Buffer::Kind::value, y.id(), tile));

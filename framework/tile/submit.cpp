@@ -75,6 +75,8 @@ void check_message(const char* what, const Tile& tile, int peer) {
         fmt::format("[{}] a {} is too large for one message: cut it below 2 GiB", what, to_string(tile)));
 }
 
+void end_waiting(void* id) { detail::end_waiting(reinterpret_cast<std::uintptr_t>(id)); }
+
 void check_matrix(const char* name, const Tile& tile) {
   if (tile.extents().size() != 2)
     throw std::invalid_argument(fmt::format("[gemm] {} is a {}: a matrix is needed", name, to_string(tile)));
@@ -114,10 +116,6 @@ void visit(const Tile& tile, std::function<void(const void*)> read, const TaskOp
   check_read("visit", tile);
   submit_host_code(tile, STARPU_R, std::move(read), options);
 }
-
-namespace {
-void end_waiting(void* id) { detail::end_waiting(reinterpret_cast<std::uintptr_t>(id)); }
-}  // namespace
 
 void send(Runtime&, const Tile& tile, int destination, std::int64_t tag, int priority) {
   check_message("send", tile, destination);
