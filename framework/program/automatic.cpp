@@ -1,7 +1,8 @@
-// The automatic plan: a few tilings are compiled for rank 0 and the one that is estimated to run fastest is taken.
+// The automatic plan: a few tilings are compiled for rank 0 and the one that is estimated to run fastest is taken; of those that
+// the estimate cannot tell apart, the one that needs the least memory.
 #include <algorithm>
-#include <limits>
 #include <stdexcept>
+#include <vector>
 
 #include "framework/program/listing.hpp"
 #include "framework/runtime/runtime.hpp"
@@ -46,8 +47,13 @@ Plan Plan::automatic(Graph& graph, int ranks, int workers_per_rank) {
 
   // The batch in a number of tiles per rank, the inner axes in none or some: below 64 a tile is too small for a fast product.
   constexpr std::int64_t smallest_inner_tile = 64;
-  Plan best = base;
-  double best_time = std::numeric_limits<double>::infinity();
+  constexpr double apart = 1.03;  // what estimates differ by if they say anything
+  struct Candidate {
+    Plan plan;
+    double time;
+    std::int64_t bytes;
+  };
+  std::vector<Candidate> candidates;
   for (int per_rank : {1, workers_per_rank, 2 * workers_per_rank, 4 * workers_per_rank})
     for (int inner : {1, workers_per_rank, 2 * workers_per_rank})
       for (bool chain : {true, false}) {
@@ -65,13 +71,16 @@ Plan Plan::automatic(Graph& graph, int ranks, int workers_per_rank) {
           }
         if (!any) continue;
         try {
-          double time = estimate_us(lower(graph, plan, 0, ranks, {}), workers_per_rank);
-          if (time < best_time) best_time = time, best = plan;
+          const Listing listing = lower(graph, plan, 0, ranks, {});
+          candidates.push_back({plan, estimate_us(listing, workers_per_rank), listing.peak_bytes});
         } catch (const std::invalid_argument&) {
           // An op that needs one of the axes whole: not this tiling.
         }
       }
-  return best;
+  if (candidates.empty()) return base;
+  const double least = std::ranges::min(candidates, {}, &Candidate::time).time;
+  std::erase_if(candidates, [&](const Candidate& c) { return c.time > least * apart; });
+  return std::ranges::min(candidates, {}, &Candidate::bytes).plan;
 }
 
 }  // namespace tegula

@@ -11,7 +11,7 @@ namespace {
 
 // Orders of magnitude of one core of a current server. Only their ratios matter: rates that are all twice as high give the
 // same plan.
-constexpr double overhead_us = 8, flops_per_us = 150e3, bytes_per_us = 20e3;
+constexpr double overhead_us = 8, flops_per_us = 200e3, bytes_per_us = 12e3;
 
 double cost_us(const TaskSpec& spec) {
   const void* attributes = spec.attributes.data();
