@@ -1,31 +1,28 @@
 #include "framework/io/plan_file.hpp"
 
-#include <fmt/format.h>
-#include <toml++/toml.h>
-
-#include <algorithm>
-#include <climits>
 #include <optional>
 #include <stdexcept>
 
 #include "framework/io/file.hpp"
+#include "framework/io/toml_file.hpp"
 #include "framework/plan/plans.hpp"
 
 namespace tegula::io {
 
 namespace {
 
-class PlanFile {
+class PlanFile : TomlFile {
  public:
-  PlanFile(const std::string& name, Graph& graph) : name_(name), graph_(graph) {}
+  PlanFile(const std::string& text, const std::string& name, Graph& graph)
+      : TomlFile(text, name), graph_(graph) {}
 
-  Plan read(const toml::table& all) {
+  Plan read() {
     // The mesh before what lies along it.
-    if (const toml::node* mesh = all.get("mesh")) at(*mesh, [&] { plan_.mesh(mesh_of(*mesh)); });
-    if (const toml::node* tiles = all.get("tile"))
+    if (const toml::node* mesh = all().get("mesh")) at(*mesh, [&] { plan_.mesh(mesh_of(*mesh)); });
+    if (const toml::node* tiles = all().get("tile"))
       each(*tiles,
            [&](const std::string& key, const toml::node& value) { plan_.tile(axis(key), integer(value)); });
-    for (const auto& [key, entry] : all) {
+    for (const auto& [key, entry] : all()) {
       const std::string what(key.str());
       const toml::node& node = entry;
       at(node, [&] {
@@ -42,7 +39,7 @@ class PlanFile {
         else if (what == "stages")
           stages(node);
         else if (what == "micro-batches")
-          micro_batches(all, node);
+          micro_batches(node);
         else if (what == "proportions")
           each(node, [&](const std::string& name, const toml::node& value) {
             plan_.proportions(name, integers(value));
@@ -56,11 +53,11 @@ class PlanFile {
               "unknown key '{}'; known are mesh, proportions, tile, group, shard, shard-parameters, "
               "shard-activations, within, follow, stages, micro-batches, schedule, recompute and fuse",
               what));
-        if (what == "schedule" && !all.contains("micro-batches"))
+        if (what == "schedule" && !all().contains("micro-batches"))
           throw std::runtime_error("a schedule orders micro-batches: add micro-batches = \"batch\"");
       });
     }
-    if (const toml::node* followed = all.get("follow"))  // when it is known how these are cut and sharded
+    if (const toml::node* followed = all().get("follow"))  // when it is known how these are cut and sharded
       at(*followed, [&] {
         for (const std::string& name : strings(*followed, "axes")) plans::follow(plan_, graph_, axis(name));
       });
@@ -68,52 +65,6 @@ class PlanFile {
   }
 
  private:
-  // What f throws, with the line of the node before it.
-  template <class F>
-  void at(const toml::node& node, F f) const {
-    try {
-      f();
-    } catch (const std::exception& error) {
-      const std::string text = error.what();
-      throw std::runtime_error(text.starts_with(name_ + ":")
-                                   ? text
-                                   : fmt::format("{}:{}: {}", name_, node.source().begin.line, text));
-    }
-  }
-
-  // In the order of the file.
-  template <class F>
-  void each(const toml::node& node, F f) const {
-    at(node, [&] {
-      if (!node.is_table()) throw std::runtime_error("expects a table");
-    });
-    std::vector<std::pair<std::string, const toml::node*>> entries;
-    for (const auto& [key, value] : *node.as_table()) entries.emplace_back(key.str(), &value);
-    std::ranges::sort(entries, [](const auto& a, const auto& b) {
-      return a.second->source().begin < b.second->source().begin;
-    });
-    for (const auto& entry : entries) at(*entry.second, [&] { f(entry.first, *entry.second); });
-  }
-
-  template <class T>
-  static T value(const toml::node& node, const char* kind) {
-    if (const auto found = node.value_exact<T>()) return *found;
-    throw std::runtime_error(fmt::format("expects {}", kind));
-  }
-  static std::int64_t integer(const toml::node& node) {
-    const auto number = value<std::int64_t>(node, "an integer");
-    if (number < INT_MIN || number > INT_MAX)
-      throw std::runtime_error(fmt::format("{} is out of range", number));
-    return number;
-  }
-
-  static std::vector<int> integers(const toml::node& node) {
-    if (!node.is_array()) throw std::runtime_error("expects a list of integers");
-    std::vector<int> all;
-    for (const toml::node& number : *node.as_array()) all.push_back(static_cast<int>(integer(number)));
-    return all;
-  }
-
   Axis axis(const std::string& name) const {
     if (auto found = graph_.find_axis(name)) return *found;
     std::string known;
@@ -149,15 +100,6 @@ class PlanFile {
     });
   }
 
-  // One or a list.
-  static std::vector<std::string> strings(const toml::node& node, const char* what) {
-    const std::string kind = fmt::format("the names of {}: a string or a list of them", what);
-    if (!node.is_array()) return {value<std::string>(node, kind.c_str())};
-    std::vector<std::string> all;
-    for (const toml::node& name : *node.as_array()) all.push_back(value<std::string>(name, kind.c_str()));
-    return all;
-  }
-
   // {along = "stage", even = 4} or {along = "stage", layers = {block0 = 0, block1 = 1}}
   void stages(const toml::node& node) {
     std::string along = "stage";
@@ -178,14 +120,13 @@ class PlanFile {
     plan_.stages(along, layers);
   }
 
-  void micro_batches(const toml::table& all, const toml::node& node) {
+  void micro_batches(const toml::node& node) {
     Schedule schedule = schedules::sequential();
-    if (const toml::node* name = all.get("schedule"))
+    if (const toml::node* name = all().get("schedule"))
       at(*name, [&] { schedule = schedules::find(value<std::string>(*name, "the name of a schedule")); });
     plan_.micro_batches(axis(value<std::string>(node, "the name of an axis")), std::move(schedule));
   }
 
-  const std::string& name_;
   Graph& graph_;
   Plan plan_;
 };
@@ -193,12 +134,7 @@ class PlanFile {
 }  // namespace
 
 Plan parse_plan(const std::string& text, const std::string& name, Graph& graph) {
-  try {
-    return PlanFile(name, graph).read(toml::parse(text));
-  } catch (const toml::parse_error& error) {
-    throw std::runtime_error(
-        fmt::format("{}:{}: not valid TOML: {}", name, error.source().begin.line, error.description()));
-  }
+  return PlanFile(text, name, graph).read();
 }
 
 Plan read_plan(const std::filesystem::path& file, Graph& graph) {
