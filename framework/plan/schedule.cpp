@@ -59,15 +59,19 @@ Schedule interleaved() {
 }
 
 Schedule zero_bubble_h1() {
-  return {"zero-bubble-h1", in_turn, [](const Pipeline& p, int stage, int m, Pass pass) {
+  return {"zero-bubble-h1", in_turn,
+          [](const Pipeline& p, int stage, int m, Pass pass) {
             return zero_bubble(p, stage, p.stages - stage, stage, m, pass);
-          }};
+          },
+          true};
 }
 
 Schedule zero_bubble_h2() {
-  return {"zero-bubble-h2", in_turn, [](const Pipeline& p, int stage, int m, Pass pass) {
+  return {"zero-bubble-h2", in_turn,
+          [](const Pipeline& p, int stage, int m, Pass pass) {
             return zero_bubble(p, stage, 2 * (p.stages - stage) - 1, 2 * stage, m, pass);
-          }};
+          },
+          true};
 }
 
 Schedule chimera() {

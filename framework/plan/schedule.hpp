@@ -25,6 +25,9 @@ struct Schedule {
   // When: a place works off its parts in this order. Something that depends on others counts as no earlier than those, so
   // that any function gives a valid order; the unit is a pass, the zero the start of the step.
   std::function<double(const Pipeline&, int stage, int micro_batch, Pass pass)> time;
+  // Whether a place keeps that order even when something later could begin, as it may where memory does not forbid it. Then what
+  // others wait for would come late.
+  bool in_order = false;
 };
 
 namespace schedules {

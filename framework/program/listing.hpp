@@ -37,7 +37,7 @@ struct Buffer {
 };
 
 struct Instruction {
-  enum class Kind : std::uint8_t { task, fill, send, receive, fetch, drop } kind;
+  enum class Kind : std::uint8_t { task, fill, send, receive, fetch, turn, drop } kind;
   int node = -1;             // into Listing::nodes, of tasks
   TaskSpec spec;             // of tasks
   std::vector<int> buffers;  // operands; -1: absent
@@ -45,6 +45,8 @@ struct Instruction {
   std::int64_t tag = -1;     // of what is sent, unique to it within a step
   int priority = 0;
   double time = 0;  // as the plan's schedule has it: the order of a listing
+  // Of a task: it waits for the turn before it, and the turn behind it for the task.
+  bool in_turn = false;
 };
 
 struct Listing {
@@ -131,6 +133,7 @@ class Layout {
   // Of a tile of a tensor with these axes; -1: of none.
   int micro_batch(const Axes& axes, std::int64_t tile) const;
   bool has_micro_batches(int tensor) const;
+  bool in_order() const { return plan_.has_micro_batches() && plan_.schedule().in_order; }
   bool saves_memory() const { return plan_.has_micro_batches() || plan_.recomputes(); }
   int group_size(const Axes& summed) const;  // in tuples of tiles of the summed axes, row-major
 
@@ -177,7 +180,9 @@ std::vector<Node> recompute(Graph& graph, const std::vector<Node>& nodes, const 
 // tiles is a single chain. Leaves out halos that would only copy tiles. Keeps the outputs in `keep`.
 void fuse_epilogues(std::vector<Node>& nodes, const Layout& layout, const std::vector<Tensor>& keep);
 
-// Of a listing that is in order: priorities of its instructions; drops of buffers after their last use, memory handed on, and
+// Of a listing that is in order: turns, for schedules that ask for them.
+void take_turns(Listing& listing);
+// Priorities of its instructions; drops of buffers after their last use, memory handed on, and
 // the predictions.
 void prioritize(Listing& listing);
 void drop_after_last_use(Listing& listing, const Layout& layout);

@@ -410,6 +410,7 @@ Listing lower(Graph& graph, const Plan& plan, int rank, int ranks, const Compile
   lowering.outputs(options.outputs);
   // As the schedule says; what it does not tell apart stays as it is. Nothing comes before what it needs.
   std::ranges::stable_sort(listing.instructions, {}, &Instruction::time);
+  if (layout.in_order()) take_turns(listing);
   prioritize(listing);
   drop_after_last_use(listing, layout);
   return listing;

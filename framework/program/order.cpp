@@ -11,6 +11,24 @@
 
 namespace tegula {
 
+// A turn for each time at which there is work on micro-batches.
+void take_turns(Listing& listing) {
+  std::vector<Instruction> all;
+  double time = -std::numeric_limits<double>::infinity();
+  for (Instruction& instruction : listing.instructions) {
+    instruction.in_turn =
+        instruction.kind == Instruction::Kind::task && std::ranges::any_of(instruction.buffers, [&](int b) {
+          return b >= 0 && listing.buffers[b].micro_batch >= 0;
+        });
+    if (instruction.in_turn && instruction.time > time) {
+      time = instruction.time;
+      all.push_back({.kind = Instruction::Kind::turn, .time = time});
+    }
+    all.push_back(std::move(instruction));
+  }
+  listing.instructions = std::move(all);
+}
+
 // Priority: the work, in units of 100 kflop, on the longest path from the task to the end of the step. What is sent comes
 // first, as another rank waits for it.
 void prioritize(Listing& listing) {

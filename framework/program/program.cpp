@@ -77,6 +77,7 @@ struct Program::State {
   std::vector<Tile> tiles;            // by buffer; empty where the store has it
   std::vector<const Tile*> operands;  // by buffer
   std::map<int, Filler> fillers;      // by input
+  std::optional<submit::Turn> turn;   // where the listing has any
   std::int64_t first_tag = 0;         // of its messages
 
   struct Patch {
@@ -157,6 +158,7 @@ void Program::State::prepare() {
       output.missing_tiles = layout.tiles(tensor.axes());
     }
   }
+  if (std::ranges::any_of(listing.instructions, &Instruction::in_turn)) turn.emplace();
   std::vector<const char*> labels;
   for (const Node& node : listing.nodes)
     labels.push_back(keep(node.scope + std::string(node.semantics->name)));
@@ -165,7 +167,9 @@ void Program::State::prepare() {
     const TaskSpec& spec = instruction.spec;
     std::vector<const Tile*> list;
     for (int buffer : instruction.buffers) list.push_back(buffer < 0 ? nullptr : operands[buffer]);
-    submit::TaskOptions task{.priority = instruction.priority, .label = labels[instruction.node]};
+    submit::TaskOptions task{.priority = instruction.priority,
+                             .label = labels[instruction.node],
+                             .turn = instruction.in_turn ? &*turn : nullptr};
     Task made{{*spec.op, spec.dtype, spec.attributes.data(), list, task}, {}};
     for (const Scalar& scalar : spec.op->scalars)
       made.patches.push_back({scalar.name, scalar.offset, scalar.optional});
@@ -199,6 +203,7 @@ void Program::State::name_received(std::span<const char* const> labels) {
         break;
       }
       case Instruction::Kind::fill:
+      case Instruction::Kind::turn:
       case Instruction::Kind::drop:
         break;
     }
@@ -324,6 +329,9 @@ Result Program::run(const Scalars& scalars) {
         break;
       case Instruction::Kind::fetch:
         s.fetch(instruction, result.state_);
+        break;
+      case Instruction::Kind::turn:
+        s.turn->next();
         break;
       case Instruction::Kind::drop:  // memory is not given back: see prepare()
         break;

@@ -54,6 +54,30 @@ std::uint32_t hash_mix(std::uint32_t hash, std::uint64_t value) {
 
 }  // namespace
 
+Turn::Turn() {
+  starpu_void_data_register(&handle_);
+  detail::set_has_value(handle_, true);
+}
+Turn::~Turn() {
+  if (starpu_is_initialized()) starpu_data_unregister_submit(handle_);
+}
+// A task that nobody runs.
+void Turn::next() {
+  static starpu_codelet codelet = [] {
+    starpu_codelet c;
+    starpu_codelet_init(&c);
+    c.where = STARPU_NOWHERE;
+    c.nbuffers = 1;
+    c.modes[0] = STARPU_W;
+    c.name = "turn";
+    return c;
+  }();
+  starpu_task* task = starpu_task_create();
+  task->cl = &codelet;
+  task->handles[0] = handle_;
+  if (starpu_task_submit(task) != 0) throw std::logic_error("[turn] StarPU takes no task");
+}
+
 PreparedTask::PreparedTask(const OpInfo& op, DType dtype, const void* attributes,
                            std::span<const Tile* const> tiles, const TaskOptions& options)
     : arguments_(sizeof(TaskArguments) + op.attributes_bytes),
@@ -115,7 +139,9 @@ PreparedTask::PreparedTask(const OpInfo& op, DType dtype, const void* attributes
   if (next < tiles.size())
     throw std::invalid_argument(
         fmt::format("[{}] takes {} tiles, {} are given", op.name, next, tiles.size()));
-  if (has_output) codelet_ = &detail::codelet(op, dtype);
+  if (!has_output) return;
+  codelet_ = &detail::codelet(op, dtype);
+  if (options.turn) buffers_.push_back({options.turn->handle_, STARPU_R});  // behind what the kernel is given
 }
 
 void PreparedTask::submit(std::uint64_t sequence, std::span<const ScalarValue> scalars) const {

@@ -14,10 +14,25 @@ struct starpu_codelet;
 
 namespace tegula::submit {
 
+// Keeps tasks apart in time that share no tile: those submitted with it wait until those before the last next() are done.
+class Turn {
+ public:
+  Turn();
+  ~Turn();
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  void next();
+
+ private:
+  friend class PreparedTask;
+  _starpu_data_state* handle_ = nullptr;
+};
+
 struct TaskOptions {
   int priority = 0;             // larger runs earlier, where the scheduler looks at priorities
   const char* label = nullptr;  // name in traces and messages (kept, not copied); null: the op's name
-  std::uint64_t sequence = 0;   // place in the program's order, for Runtime::first_non_finite
+  const Turn* turn = nullptr;
+  std::uint64_t sequence = 0;  // place in the program's order, for Runtime::first_non_finite
 };
 
 // The value of a run-time scalar in one submission, for the attribute at `offset` (see Scalar in op.hpp).

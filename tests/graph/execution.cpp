@@ -115,6 +115,7 @@ class Execution::Rank {
       case task:
         require(instruction.node >= node_ || instruction.time > time_,
                 "tasks are not in the order of the nodes");
+        require(!instruction.in_turn || instruction.time == turn_, "a task is not in its turn");
         time_ = instruction.time;
         node_ = instruction.node;
         run(instruction);
@@ -144,6 +145,10 @@ class Execution::Rank {
         all_.outputs_[{buffer.tensor, buffer.tile}] = read(buffers[0]);
         break;
       }
+      case turn:
+        require(instruction.time > turn_, "a turn comes late");
+        turn_ = instruction.time;
+        break;
       case drop:
         require(listing_.buffers[buffers[0]].kind != Buffer::Kind::state, "state is dropped");
         require(!dropped_[buffers[0]] && last_use_[buffers[0]] < next_, "a buffer is dropped too early");
@@ -202,7 +207,7 @@ class Execution::Rank {
   std::vector<int> last_use_;
   std::set<std::pair<int, std::int64_t>> received_;
   int next_ = 0, node_ = 0;
-  double time_ = 0;
+  double time_ = 0, turn_ = -1;
 };
 
 Execution::Execution(const std::vector<Listing>& listings) {
