@@ -71,9 +71,6 @@ struct Listing {
 // What rank `rank` of `ranks` does. Throws std::invalid_argument for plans that do not fit graph or ranks.
 Listing lower(Graph& graph, const Plan& plan, int rank, int ranks, const CompileOptions& options);
 
-// Microseconds per step, in a long run, on a rank with so many workers: a rough figure for comparing plans.
-double estimate_us(const Listing& listing, int workers);
-
 // Cutting tensors into tiles and placing them: the same function of plan and graph on every rank.
 class Layout {
  public:

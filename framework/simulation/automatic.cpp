@@ -6,6 +6,7 @@
 
 #include "framework/program/listing.hpp"
 #include "framework/runtime/runtime.hpp"
+#include "framework/simulation/estimate.hpp"
 
 namespace tegula {
 
@@ -72,7 +73,9 @@ Plan Plan::automatic(Graph& graph, int ranks, int workers_per_rank) {
         if (!any) continue;
         try {
           const Listing listing = lower(graph, plan, 0, ranks, {});
-          candidates.push_back({plan, estimate_us(listing, workers_per_rank), listing.peak_bytes});
+          simulation::Estimator estimator(simulation::typical_core(), workers_per_rank);
+          estimator.add(listing);
+          candidates.push_back({plan, estimator.run().seconds, listing.peak_bytes});
         } catch (const std::invalid_argument&) {
           // An op that needs one of the axes whole: not this tiling.
         }
