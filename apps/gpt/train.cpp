@@ -257,7 +257,7 @@ int Trainer::run() {
     saved_ = done;
   }
   folder_.emplace(out, "gpt", s_.toml, first, from ? done : -1);
-  writer_.emplace(*step_, states, root, static_cast<int>(s_.keep));
+  writer_.emplace(*step_, states, root, static_cast<int>(s_.keep), s_.model.documents(train_->vocabulary()));
   progress_.emplace(s_.steps, !first, "tokens");
   progress_->note(s_.toml);
   progress_->note(description);
