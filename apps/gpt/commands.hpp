@@ -7,6 +7,7 @@ int prepare(int argc, char** argv);
 int tokenizer(int argc, char** argv);
 int import_weights(int argc, char** argv);
 int train(int argc, char** argv);
+int estimate(int argc, char** argv);
 int evaluate(int argc, char** argv);
 int generate(int argc, char** argv);
 

@@ -22,6 +22,7 @@ constexpr Command commands[] = {
     {"tokenizer", tegula::apps::tokenizer, "learn one: gpt tokenizer train"},
     {"import", tegula::apps::import_weights, "GPT-2 and Llama weights in Hugging Face's format"},
     {"train", tegula::apps::train, "train a model; --resume auto goes on where an earlier run ended"},
+    {"estimate", tegula::apps::estimate, "what a training step would take on another machine"},
     {"evaluate", tegula::apps::evaluate, "loss of a trained model on a text"},
     {"generate", tegula::apps::generate, "text from a trained model"},
 };
