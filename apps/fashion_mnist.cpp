@@ -93,6 +93,9 @@ int main(int argc, char** argv) {
   apps::BatchPrograms train_step(compile(g, plan, runtime, training), batch, training);
   apps::BatchPrograms test_step(train_step.full().sibling(testing), batch, testing);
 
+  if (s.estimated(train_step.full(), g, plan, training, static_cast<double>(batch.extent()), "images"))
+    return 0;
+
   const std::int64_t steps = s.total_steps(train.size());
   io::RunFolder folder(s.out, s.model, options.toml(), first);
   io::Progress progress(steps, !first);

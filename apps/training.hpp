@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/estimation.hpp"
 #include "framework/io/plan_file.hpp"
 #include "framework/io/run_folder.hpp"
 #include "kernels/blas.hpp"
@@ -31,6 +32,7 @@ struct PlacementOptions {
   std::string scheduler, plan_file;
   io::NamedNumbers tile, mesh;
   bool print_plan = false;
+  std::string estimate;
 
   void add_to(io::Options& options) {
     options.add("plan", &plan_file, "TOML file with tiles, mesh, shards, stages and schedule: docs/plans.md")
@@ -45,6 +47,11 @@ struct PlacementOptions {
              "seconds for which a rank may show no sign of life before the job ends (0: for ever)")
         ->check(io::at_least(0));
     options.add("print-plan", &print_plan, "print tiles, tasks, bytes and memory before training");
+    options
+        .add("estimate", &estimate,
+             "print what a step takes by docs/simulation.md on the machines that this file describes, and "
+             "stop")
+        ->type_name("FILE");
   }
 
   RuntimeOptions runtime() const {
@@ -77,6 +84,18 @@ struct PlacementOptions {
       plan.tile(*axis, size);
     }
     return plan;
+  }
+
+  // What --estimate asks for, with the ranks and workers that there are. Returns whether it was asked for.
+  bool estimated(const Program& program, Graph& graph, const Plan& plan, const CompileOptions& options,
+                 double items, const char* kind) const {
+    if (estimate.empty()) return false;
+    const Runtime& runtime = program.runtime();
+    Estimation estimation(simulation::read_cluster(estimate), runtime.size(), runtime.size());
+    for (auto& seat : estimation.seats) seat.workers = std::min(seat.workers, runtime.cpu_workers());
+    estimation.run(graph, plan, options);
+    if (runtime.rank() == 0) fmt::print("{}", estimation.text(items, kind, DType::f32));
+    return true;
   }
 
  private:

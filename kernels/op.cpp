@@ -56,16 +56,30 @@ Access OpInfo::access(const void* attributes, int operand) const {
   }
 }
 
-double OpInfo::bytes(const void* attributes, DType run_for) const {
+namespace {
+
+// Over the operands, without scratch: weight(access) x bytes.
+template <class Weight>
+double weighted_bytes(const OpInfo& op, const void* attributes, DType run_for, Weight weight) {
   double sum = 0;
-  for (int i = 0; i < static_cast<int>(operands.size()); ++i) {
-    Access mode = access(attributes, i);
-    if (mode == Access::scratch || !has(attributes, i)) continue;
-    double touched =
-        static_cast<double>(extent(attributes, i, run_for)) * static_cast<double>(size_of(dtype(i, run_for)));
-    sum += mode == Access::read_write ? 2 * touched : touched;
+  for (int i = 0; i < static_cast<int>(op.operands.size()); ++i) {
+    const Access mode = op.access(attributes, i);
+    if (mode == Access::scratch || !op.has(attributes, i)) continue;
+    sum += weight(mode) * static_cast<double>(op.extent(attributes, i, run_for)) *
+           static_cast<double>(size_of(op.dtype(i, run_for)));
   }
   return sum;
+}
+
+}  // namespace
+
+double OpInfo::operand_bytes(const void* attributes, DType run_for) const {
+  return weighted_bytes(*this, attributes, run_for, [](Access) { return 1; });
+}
+
+double OpInfo::bytes(const void* attributes, DType run_for) const {
+  return weighted_bytes(*this, attributes, run_for,
+                        [](Access mode) { return mode == Access::read_write ? 2 : 1; });
 }
 
 }  // namespace tegula

@@ -118,6 +118,8 @@ struct OpInfo {
   }
   // How `operand` is accessed by a task with these attributes: never accumulate or optional.
   Access access(const void* attributes, int operand) const;
+  // Bytes of its operands, each once, without scratch: the size of a task in models of its time.
+  double operand_bytes(const void* attributes, DType run_for) const;
   // Bytes a task must move at least: each operand once, twice where it is read and written.
   double bytes(const void* attributes, DType run_for) const;
 };

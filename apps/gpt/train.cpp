@@ -233,6 +233,9 @@ int Trainer::run() {
     if (first) fmt::print("{}\n", description);
     if (s_.dry_run) return 0;
   }
+  if (s_.estimated(*step_, net_.graph, plan_, options, static_cast<double>(s_.batch * s_.model.context),
+                   "tokens"))
+    return 0;
   if ((validation_->size() - 1) / s_.model.context < 1)
     throw std::runtime_error(fmt::format("{}: the validation text has {} tokens, fewer than a context of {}",
                                          s_.data, validation_->size(), s_.model.context));

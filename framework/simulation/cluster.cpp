@@ -8,19 +8,10 @@
 
 namespace tegula::simulation {
 
-double touched_bytes(const OpInfo& op, const void* attributes, DType dtype) {
-  double bytes = 0;
-  for (int k = 0; k < static_cast<int>(op.operands.size()); ++k)
-    if (op.operands[k].access != Access::scratch && op.has(attributes, k))
-      bytes += static_cast<double>(op.extent(attributes, k, dtype)) *
-               static_cast<double>(size_of(op.dtype(k, dtype)));
-  return bytes;
-}
-
 Rates rates_of(const OpInfo& op, DType dtype, const Device& device) {
   if (const auto known = device.measured.find(op.name + " " + std::string(name_of(dtype)));
       known != device.measured.end())
-    return known->second;
+    return {device.overhead + known->second.overhead, known->second.flops, known->second.bandwidth};
   auto share = device.efficiency.find(op.name);
   if (share == device.efficiency.end()) share = device.efficiency.find("other");
   auto peak = device.flops.find(dtype);
@@ -30,7 +21,7 @@ Rates rates_of(const OpInfo& op, DType dtype, const Device& device) {
 }
 
 double task_seconds(const OpInfo& op, const void* attributes, DType dtype, const Device& device) {
-  return rates_of(op, dtype, device).seconds(op.flops(attributes), touched_bytes(op, attributes, dtype));
+  return rates_of(op, dtype, device).seconds(op.flops(attributes), op.operand_bytes(attributes, dtype));
 }
 
 std::vector<Cluster::Seat> Cluster::seats(int ranks, int per_node) const {

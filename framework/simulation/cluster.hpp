@@ -39,11 +39,9 @@ struct Device {
   double power = 0, idle_power = 0;
   // Shares of `flops` that ops reach; "other": those that are not named.
   std::map<std::string, double, std::less<>> efficiency;
-  std::map<std::string, Rates, std::less<>> measured;  // by "gemm f32" and the like; a rate may be infinite
+  // Of kernels, by "gemm f32" and the like; a rate may be infinite.
+  std::map<std::string, Rates, std::less<>> measured;
 };
-
-// Bytes that a task touches: each operand once, without scratch. As StarPU sizes tasks in its performance models.
-double touched_bytes(const OpInfo& op, const void* attributes, DType dtype);
 
 Rates rates_of(const OpInfo& op, DType dtype, const Device& device);
 double task_seconds(const OpInfo& op, const void* attributes, DType dtype, const Device& device);

@@ -45,8 +45,8 @@ struct Seated {
   Cluster::Seat seat;
   const NodeType* type;  // null: a rank by itself
   const Device* device;
-  // Ready tasks, the best first: by priority, then in the order of the listing.
-  std::priority_queue<std::pair<int, int>> ready = {};
+  // Ready tasks, the best first: of the earliest step, as programs run ahead by two at most; by priority; as listed.
+  std::priority_queue<std::pair<std::int64_t, int>> ready = {};
   int free_workers = 0;
 };
 
@@ -81,7 +81,7 @@ struct Estimator::State {
     auto [known, is_new] = rates.try_emplace({spec.op, spec.dtype, &device});
     if (is_new) known->second = rates_of(*spec.op, spec.dtype, device);
     const void* attributes = spec.attributes.data();
-    return known->second.seconds(spec.op->flops(attributes), touched_bytes(*spec.op, attributes, spec.dtype));
+    return known->second.seconds(spec.op->flops(attributes), spec.op->operand_bytes(attributes, spec.dtype));
   }
   // Host code on data: work of a core, or a transfer to a GPU.
   static double host(const Seated& rank, double bytes) {
@@ -235,7 +235,7 @@ Estimate Estimator::State::run() {
   auto ready = [&](int index) {
     const Work& work = all[index];
     if (work.kind == Work::Kind::task)
-      ranks[work.rank].ready.emplace(work.priority, -index);
+      ranks[work.rank].ready.emplace(work.priority - (std::int64_t{work.step} << 33), -index);
     else
       ends.emplace(work.kind == Work::Kind::delay ? now + work.duration : arrival(work, now), index);
   };

@@ -70,6 +70,10 @@ struct NamedCodelet {
     model.type = STARPU_HISTORY_BASED;
     model.symbol = symbol.c_str();
     model.footprint = [](starpu_task* task) { return static_cast<TaskArguments*>(task->cl_arg)->footprint; };
+    model.size_base = [](starpu_task* task, unsigned) {
+      auto& arguments = *static_cast<TaskArguments*>(task->cl_arg);
+      return static_cast<std::size_t>(arguments.op->operand_bytes(arguments.attributes(), arguments.dtype));
+    };
 
     starpu_codelet_init(&codelet);
     codelet.cpu_funcs[0] = run_on_cpu;
