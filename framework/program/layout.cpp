@@ -1,6 +1,7 @@
 // How a plan cuts the axes of a graph, and which rank has which tile.
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <stdexcept>
 
@@ -254,6 +255,13 @@ const Layout::Spread& Layout::spread(const Tensor& tensor) const {
     spread.tiles.push_back(tiles(axis));
     spread.turn += axis.original().id();
   }
+  // Parameters of one layer behind those of the one before: else those of all layers that have the same axes would meet on the
+  // same ranks.
+  if (places_[id].parameter) {
+    std::int64_t all = 1;
+    for (const std::int64_t along : spread.tiles) all *= along;
+    spread.turn += std::max(places_[id].layer, 0) * all;
+  }
   if (stages) spread.places = &places_of_stages_[std::size_t(stage(tensor)) * pipeline_.micro_batches];
   for (int d = static_cast<int>(strides_.size()); d-- > 0 && !axes.empty();) {
     const bool taken = stages == d || std::ranges::any_of(spread.axes, [&](const Shards* shards) {
@@ -323,16 +331,24 @@ void Layout::learn(const std::vector<const Node*>& nodes) {
   };
   const auto is_state = [](const Tensor& tensor) { return tensor.info().kind == TensorInfo::Kind::state; };
   const bool scopes = !plan_.overrides().empty();
+  std::map<std::string_view, int> layers;  // outermost scopes, in the order of their first node
   for (const Node* node : nodes) {
     std::string_view scope = node->scope;
     while (scope.starts_with(gradient_scope)) scope.remove_prefix(gradient_scope.size());
-    auto set_scope = [&](const Tensor& tensor, std::string_view of) {
-      if (scopes && place(tensor).scope.empty()) place(tensor).scope = of;
+    const int layer =
+        layers.try_emplace(scope.substr(0, scope.find('.')), static_cast<int>(layers.size())).first->second;
+    auto belongs = [&](const Tensor& tensor, std::string_view to, int number) {
+      if (scopes && place(tensor).scope.empty()) place(tensor).scope = to;
+      if (place(tensor).layer < 0) place(tensor).layer = number;
     };
-    for (const Tensor& x : node->inputs)
-      if (x && is_state(x))
-        set_scope(x, node->outputs.empty() ? std::string(place(node->inputs[0]).scope) : std::string(scope));
-    for (const Tensor& y : node->outputs) set_scope(y, scope);
+    for (const Tensor& x : node->inputs) {
+      if (!x || !is_state(x)) continue;
+      if (node->outputs.empty())  // the moments of a parameter
+        belongs(x, std::string(place(node->inputs[0]).scope), place(node->inputs[0]).layer);
+      else
+        belongs(x, scope, layer);
+    }
+    for (const Tensor& y : node->outputs) belongs(y, scope, layer);
     int stage = plan_.stage_of(node->scope).value_or(-1);
     bool parameters = false, others = false;
     for (bool of_states : {false, true})

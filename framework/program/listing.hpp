@@ -142,6 +142,7 @@ class Layout {
   struct Place {
     int stage = -1;  // not known
     bool parameter = false;
+    int layer = -1;          // number of the outermost scope below
     std::string scope = {};  // of the node that makes it, or is the first to read it, without the gradients'
   };
   int coordinate(int rank, int dimension) const;
