@@ -224,6 +224,32 @@ class GptTest(unittest.TestCase):
                 self.expect_error(message, done=done)
                 self.assertFalse(self.out.exists())
 
+    # estimate.
+
+    def test_estimate(self):
+        cluster = pathlib.Path(__file__).resolve().parents[2] / "apps/clusters/h100.toml"
+        flags = "--cluster", cluster, "--preset", "gpt2-124m", "--dtype", "bf16"
+        found = json.loads(self.gpt("estimate", *flags, "--ranks", 8, "--mesh", "data=4", "--mesh", "stage=2", "--batch", 32, "--json").stdout)
+        self.assertEqual((found["ranks"], found["nodes"], found["fits"]), (8, 1, True))
+        self.assertAlmostEqual(found["items_per_s"] * found["step_s"], 32 * 1024, delta=1)
+        self.assertTrue(0 < found["share_of_peak"] < 1 and 0 < found["idle"] < 1)
+        self.assertIn("tokens/s", self.gpt("estimate", *flags, "--mesh", "data=1").stdout)
+
+    def test_estimate_refuses(self):
+        cluster = pathlib.Path(__file__).resolve().parents[2] / "apps/clusters/h100.toml"
+        slow = self.folder / "slow.toml"
+        slow.write_text(cluster.read_text().replace("bandwidth = 390", "bandwidth = 0"))
+        for flags, message in (
+            (["--cluster", cluster, "--ranks", 513, "--mesh", "data=513"], "513 ranks are more than the 512"),
+            (["--cluster", cluster, "--ranks", 4, "--mesh", "data=2"], "data x tensor x stage are 2 ranks, --ranks 4"),
+            (["--cluster", cluster, "--mesh", "depth=2"], "--mesh depth: only data, tensor and stage"),
+            (["--cluster", cluster, "--ranks", 3, "--mesh", "data=3"], "--batch 16 does not fall into 3 parts"),
+            (["--cluster", slow], "slow.toml:29: a rate of 0"),
+            (["--cluster", self.folder / "none"], "none: cannot read: No such file or directory"),
+        ):
+            with self.subTest(flags=flags):
+                self.expect_error(message, done=self.gpt("estimate", *flags, code=FAILURE))
+
     # train.
 
     def test_training_learns_and_says_so(self):
