@@ -252,6 +252,7 @@ void Program::State::enter(detail::Trace& trace) {
     trace.name_message(first_tag + instruction.tag, brought(buffer));
   }
   trace_number = trace.add_program({{"updates", options.updates},
+                                    {"first_tag", first_tag},
                                     {"tasks", listing.tasks},
                                     {"flops", listing.flops},
                                     {"sent_bytes", listing.sent_bytes},
