@@ -186,31 +186,45 @@ Raw parse(const fs::path& folder) {
           parse_activity(text("paje.trace"), "paje.trace")};
 }
 
-// Marks the messages of training steps: a tag belongs to a program, and its n-th message to the n-th run.
-class TrainingMessages {
+// What the programs know of their messages: which tile each brings, and whether in a training step, which is where it is
+// among those of its kind and where its program is run as often.
+class KnownMessages {
  public:
-  explicit TrainingMessages(const Trace& trace) {
-    for (const json& rank : trace.ranks)
-      if (rank.contains("programs"))
-        for (const json& program : rank["programs"]) {
-          if (!program.is_object() || !program.value("updates", false)) continue;
-          const std::int64_t first = program.value("first_tag", std::int64_t{0}),
-                             runs = program.value("runs", std::int64_t{0});
-          const auto [at, added] = runs_.try_emplace(first, runs);
-          at->second = std::min(at->second, runs);
-        }
+  struct Known {
+    std::string what = "state";  // between steps
+    bool evaluation = false, training = false;
+  };
+
+  explicit KnownMessages(const Trace& trace) {
+    for (std::size_t rank = 0; rank < trace.ranks.size(); ++rank) {
+      const std::string file = fmt::format("rank_{}.json", rank);
+      const json programs = member<json>(trace.ranks[rank], "programs", file);
+      for (const json& message : member<json>(trace.ranks[rank], "messages", file)) {
+        const auto number = member<std::size_t>(message, "program", file);
+        if (!programs.is_array() || number >= programs.size()) refuse(file, "has messages of no program");
+        kinds_[{static_cast<int>(rank), member<std::string>(message, "handle", file),
+                member<std::int32_t>(message, "tag", file)}] = {
+            member<std::string>(message, "what", file), member<bool>(programs[number], "updates", file),
+            member<std::int64_t>(programs[number], "runs", file)};
+      }
+    }
   }
-  bool operator()(const RawMessage& message) {
-    auto program = runs_.upper_bound(message.tag);
-    if (program == runs_.begin()) return false;
-    --program;
-    if (message.tag - program->first >= Runtime::tags_reserved) return false;
-    return seen_[{message.from, message.to, message.tag}]++ < program->second;
+
+  // To be asked once for each message, in their order.
+  Known operator()(const RawMessage& message) {
+    const auto kind = kinds_.find({message.to, message.handle, message.tag});
+    if (kind == kinds_.end()) return {};
+    return {kind->second.what, !kind->second.updates,
+            kind->second.updates && kind->second.seen++ < kind->second.runs};
   }
 
  private:
-  std::map<std::int64_t, std::int64_t> runs_;  // by first tag
-  std::map<std::tuple<int, int, std::int64_t>, std::int64_t> seen_;
+  struct Kind {
+    std::string what;
+    bool updates;
+    std::int64_t runs, seen = 0;
+  };
+  std::map<std::tuple<int, std::string, std::int32_t>, Kind> kinds_;  // by receiver, its handle, and the tag
 };
 
 struct Window {
@@ -222,7 +236,7 @@ struct Window {
 };
 
 // From the first training step to the last that all ranks recorded; all kernels where there is no step.
-Window find_window(const Raw& raw, const std::vector<bool>& training, Trace& trace) {
+Window find_window(const Raw& raw, const std::vector<KnownMessages::Known>& known, Trace& trace) {
   std::int64_t last_step = std::numeric_limits<std::int64_t>::max();
   for (const json& rank : trace.ranks)
     if (rank.contains("stopped_behind_step") && rank["stopped_behind_step"].is_number_integer())
@@ -238,7 +252,7 @@ Window find_window(const Raw& raw, const std::vector<bool>& training, Trace& tra
   }
   if (steps.end <= steps.begin) return all;
   for (std::size_t i = 0; i < raw.messages.size(); ++i)
-    if (training[i])
+    if (known[i].training)
       steps.include(raw.messages[i].start, std::max(raw.messages[i].start, raw.messages[i].end));
   return steps;
 }
@@ -298,7 +312,8 @@ void take_tasks(const Raw& raw, const Window& window, Trace& trace,
   std::ranges::sort(trace.tasks, {}, &Task::start);
 }
 
-void take_messages(const Raw& raw, const std::vector<bool>& training, const Window& window, Trace& trace) {
+void take_messages(const Raw& raw, const std::vector<KnownMessages::Known>& known, const Window& window,
+                   Trace& trace) {
   for (std::size_t i = 0; i < raw.messages.size(); ++i) {
     const RawMessage& message = raw.messages[i];
     const auto ranks = static_cast<int>(trace.ranks.size());
@@ -307,14 +322,11 @@ void take_messages(const Raw& raw, const std::vector<bool>& training, const Wind
           fmt::format("comms.rec: a message from rank {} to {} of {}", message.from, message.to, ranks));
     if (message.sender != 0 && message.receiver != 0)
       trace.jobs[message.receiver].needs.push_back(message.sender);
-    if (!training[i] && (message.start < window.begin || message.end > window.end)) continue;
-    const json& names = trace.ranks[message.to].value("messages", json::object());
-    const auto name = names.find(std::to_string(message.tag));
-    std::string what = name != names.end() && name->is_string() ? name->get<std::string>() : "state";
+    if (!known[i].training && (message.start < window.begin || message.end > window.end)) continue;
     // Clocks of two ranks are the same to some microseconds: no message arrives before it was sent.
     trace.messages.push_back({message.from, message.to, message.start - window.begin,
                               std::max(message.end, message.start) - window.begin, message.bytes,
-                              std::move(what)});
+                              known[i].what + (known[i].evaluation ? ", evaluation" : "")});
   }
   std::ranges::sort(trace.messages, {}, &Message::start);
 }
@@ -384,9 +396,6 @@ Label parse_label(std::string_view name) {
       label.pass = pass;
     }
   if (scope.ends_with('.')) scope.remove_suffix(1);
-  // What is updated, filled or brought out is a tensor, LAYER.NAME.
-  const bool of_tensor = label.pass == Pass::update || label.op == "input" || label.op == "output";
-  if (of_tensor && scope.find('.') != std::string_view::npos) scope = scope.substr(0, scope.rfind('.'));
   label.layer = !scope.empty() ? std::string(scope) : label.pass == Pass::update ? "optimizer" : "other";
   return label;
 }
@@ -397,16 +406,16 @@ Trace read(const fs::path& folder) {
   const TemporaryFolder temporary;
   have_starpu_read(folder, static_cast<int>(trace.ranks.size()), trace.run["starpu"], temporary.path());
   const Raw raw = parse(temporary.path());
-  TrainingMessages is_training(trace);
-  std::vector<bool> training;
-  for (const RawMessage& message : raw.messages) training.push_back(is_training(message));
-  const Window window = find_window(raw, training, trace);
+  KnownMessages know(trace);
+  std::vector<KnownMessages::Known> known;
+  for (const RawMessage& message : raw.messages) known.push_back(know(message));
+  const Window window = find_window(raw, known, trace);
   if (!(window.end > window.begin)) refuse(folder, "no task of the run was recorded");
   trace.duration = window.end - window.begin;
   std::map<std::pair<int, int>, int> numbers;
   take_workers(raw, window, trace, numbers);
   take_tasks(raw, window, trace, numbers);
-  take_messages(raw, training, window, trace);
+  take_messages(raw, known, window, trace);
   take_memory(raw, window, trace);
   take_losses(trace);
   return trace;

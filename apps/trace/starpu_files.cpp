@@ -57,12 +57,12 @@ class Lines {
     return value;
   }
 
-  // RANK_NUMBER
+  // RANK_NUMBER; where there is one rank, NUMBER.
   std::uint64_t job(std::string_view text) const {
     const std::size_t bar = text.find('_');
-    if (bar == std::string_view::npos) fail("a job", text);
-    const int rank = small("a rank", text.substr(0, bar));
-    const auto number = integer<std::uint64_t>("a job", text.substr(bar + 1));
+    const bool one = bar == std::string_view::npos;
+    const int rank = one ? 0 : small("a rank", text.substr(0, bar));
+    const auto number = integer<std::uint64_t>("a job", one ? text : text.substr(bar + 1));
     if (number >= std::uint64_t{1} << 40) fail("a job", text);
     return job_number(static_cast<std::uint64_t>(rank), number);
   }
@@ -130,7 +130,7 @@ std::vector<RawTask> parse_tasks(std::string_view text, const std::string& name)
         else if (key == "Name")
           task.name = value;
         else if (key == "MPIRank")
-          task.rank = lines.small("a rank", value);
+          task.rank = value == "-1" ? 0 : lines.small("a rank", value);  // without MPI
         else if (key == "WorkerId")
           task.worker = lines.small("a worker", value);
         else if (key == "StartTime")
@@ -168,7 +168,9 @@ std::vector<RawMessage> parse_messages(std::string_view text, const std::string&
         else if (key == "Dst")
           message.to = lines.small("a rank", value);
         else if (key == "Tag")
-          message.tag = lines.integer<std::int64_t>("a tag", value);
+          message.tag = static_cast<std::int32_t>(lines.integer<std::int64_t>("a tag", value));
+        else if (key == "RecvHandle")
+          message.handle = value;
         else if (key == "SendTime")
           message.start = lines.time_us(value);
         else if (key == "RecvTime")
@@ -189,16 +191,18 @@ std::vector<RawMessage> parse_messages(std::string_view text, const std::string&
 
 namespace {
 
-// RANK_wNUMBER and its like: the number behind `mark`; nothing for other names.
+// RANK_wNUMBER and its like, or wNUMBER where there is one rank: rank and number; nothing for other names.
 std::optional<std::pair<int, int>> numbered(std::string_view container, std::string_view mark) {
   int rank = 0, number = 0;
   const char* last = container.data() + container.size();
-  const auto first = std::from_chars(container.data(), last, rank);
-  if (first.ec != std::errc() || rank < 0) return std::nullopt;
-  const std::string_view rest(first.ptr, static_cast<std::size_t>(last - first.ptr));
-  if (!rest.starts_with(mark)) return std::nullopt;
-  const auto second = std::from_chars(rest.data() + mark.size(), last, number);
-  if (second.ec != std::errc() || second.ptr != last || number < 0) return std::nullopt;
+  if (const std::size_t bar = container.find('_'); bar != std::string_view::npos) {
+    const auto parsed = std::from_chars(container.data(), last, rank);
+    if (parsed.ec != std::errc() || parsed.ptr != container.data() + bar || rank < 0) return std::nullopt;
+    container.remove_prefix(bar + 1);
+  }
+  if (!container.starts_with(mark)) return std::nullopt;
+  const auto parsed = std::from_chars(container.data() + mark.size(), last, number);
+  if (parsed.ec != std::errc() || parsed.ptr != last || number < 0) return std::nullopt;
   return std::pair(rank, number);
 }
 
@@ -242,7 +246,7 @@ RawActivity parse_activity(std::string_view text, const std::string& name) {
     const std::string_view container = take_word(line), type = take_word(line), value = take_word(line);
     if (event == "7") {
       const std::string_view shown = take_word(line);
-      if (const auto worker = numbered(container, "_w"); worker && type == "W") {
+      if (const auto worker = numbered(container, "w"); worker && type == "W") {
         const std::size_t bar = shown.find('_');
         activity.threads[*worker] = {
             worker->first, std::string(shown.substr(bar == std::string_view::npos ? 0 : bar + 1)), {}};
@@ -250,7 +254,7 @@ RawActivity parse_activity(std::string_view text, const std::string& name) {
         activity.threads[{*rank, -1}].rank = *rank;
       }
     } else if (event == "13") {
-      if (const auto node = numbered(container, "_mm"); node && type == "use") {
+      if (const auto node = numbered(container, "mm"); node && type == "use") {
         RawMemory& memory = activity.memory[*node];
         memory.rank = node->first;
         memory.node = fmt::format("node {}", node->second);
@@ -258,7 +262,7 @@ RawActivity parse_activity(std::string_view text, const std::string& name) {
         memory.bytes.push_back(std::round(lines.number("memory", value) * (1 << 20)));
       }
     } else if (type == "WS") {
-      const auto worker = numbered(container, "_w");
+      const auto worker = numbered(container, "w");
       const auto thread = worker ? activity.threads.find(*worker) : activity.threads.end();
       if (thread == activity.threads.end()) continue;
       if (event == "10") thread->second.changes.push_back({time, std::string(value)});

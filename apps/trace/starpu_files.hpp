@@ -23,7 +23,8 @@ struct RawTask {
 
 struct RawMessage {
   int from = -1, to = -1;
-  std::int64_t tag = -1;
+  std::int32_t tag = -1;  // of which StarPU's reader keeps 32 bits
+  std::string handle;     // of the receiver
   double start = -1, end = -1;
   std::uint64_t bytes = 0;
   std::uint64_t sender = 0, receiver = 0;  // jobs; 0: none

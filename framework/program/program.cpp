@@ -5,6 +5,7 @@
 #include <climits>
 #include <condition_variable>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <set>
 #include <stdexcept>
@@ -101,7 +102,8 @@ struct Program::State {
   void name_received(std::span<const char* const> labels);
   std::string brought(const Buffer& buffer) const;
   void enter(detail::Trace& trace);
-  std::string trace_label(const Instruction& instruction, const Layout& layout) const;
+  std::string trace_label(const Instruction& instruction, const Layout& layout,
+                          const std::map<int, std::string>& layers) const;
   void check_inputs() const;
   void fetch(const Instruction& instruction, const char* label,
              const std::shared_ptr<Result::State>& result) const;
@@ -193,12 +195,19 @@ std::string Program::State::brought(const Buffer& buffer) const {
   return what;
 }
 
+// Of a tensor that a layer has made or owns: the layer's scope, as its name has it.
+std::string scope_in_name(const std::string& name) {
+  const std::size_t dot = name.rfind('.');
+  return dot == std::string::npos ? name + "." : name.substr(0, dot + 1);
+}
+
 // The label of a task in a trace, LAYER.OP[TILE]#MICRO-BATCH: see docs/traces.md. The tile is that of its first result, by its
 // place along each axis.
-std::string Program::State::trace_label(const Instruction& instruction, const Layout& layout) const {
-  using Kind = Instruction::Kind;
+std::string Program::State::trace_label(const Instruction& instruction, const Layout& layout,
+                                        const std::map<int, std::string>& layers) const {
   int result = -1, micro_batch = -1;
-  if (instruction.kind == Kind::task) {
+  std::string label;
+  if (instruction.kind == Instruction::Kind::task) {
     const OpInfo& op = *instruction.spec.op;
     std::size_t next = 0;
     for (int i = 0; i < static_cast<int>(op.operands.size()) && next < instruction.buffers.size(); ++i) {
@@ -209,32 +218,28 @@ std::string Program::State::trace_label(const Instruction& instruction, const La
       if (result < 0 && (access == Access::write || access == Access::read_write)) result = buffer;
       if (micro_batch < 0) micro_batch = listing.buffers[buffer].micro_batch;
     }
+    const Node& node = listing.nodes[instruction.node];
+    label = node.scope;
+    if (result >= 0 && listing.buffers[result].kind == Buffer::Kind::state &&
+        label == std::string(update_scope) + ".")
+      if (const auto layer = layers.find(listing.buffers[result].tensor); layer != layers.end())
+        label += layer->second;
+    label += node.semantics->name;
   } else {
     result = instruction.buffers[0];
     micro_batch = listing.buffers[result].micro_batch;
-  }
-  std::string label, place;
-  if (result >= 0) {
-    const Buffer& buffer = listing.buffers[result];
-    const Tensor tensor = store->graph->tensor(buffer.tensor);
-    std::int64_t tile = buffer.tile;
-    for (std::size_t i = tensor.axes().size(); i-- > 0;) {
-      const std::int64_t tiles = layout.tiles(tensor.axes()[i]);
-      place = std::to_string(tile % tiles) + (place.empty() ? "" : ",") + place;
-      tile /= tiles;
-    }
-    if (instruction.kind != Kind::task)
-      label = tensor.name() + (instruction.kind == Kind::fill ? ".input" : ".output");
-    else if (const Node& node = listing.nodes[instruction.node];
-             node.scope == std::string(update_scope) + "." && buffer.kind == Buffer::Kind::state)
-      label = node.scope + tensor.name() + "." + std::string(node.semantics->name);
-  }
-  if (label.empty()) {
-    const Node& node = listing.nodes[instruction.node];
-    label = node.scope + std::string(node.semantics->name);
+    label = scope_in_name(store->graph->tensor(listing.buffers[result].tensor).name());
+    label += instruction.kind == Instruction::Kind::fill ? "input" : "output";
   }
   for (char& c : label)  // what would end the name in StarPU's files
     if (c == '"' || static_cast<unsigned char>(c) < ' ') c = '_';
+  std::string place;
+  if (result >= 0) {
+    const Axes& axes = store->graph->tensor(listing.buffers[result].tensor).axes();
+    std::int64_t tile = listing.buffers[result].tile;
+    for (std::size_t i = axes.size(); i-- > 0; tile /= layout.tiles(axes[i]))
+      place = std::to_string(tile % layout.tiles(axes[i])) + (place.empty() ? "" : ",") + place;
+  }
   label += "[" + place + "]";
   if (micro_batch >= 0) label += "#" + std::to_string(micro_batch);
   return label;
@@ -242,22 +247,26 @@ std::string Program::State::trace_label(const Instruction& instruction, const La
 
 // Tells the trace what it will see of this program.
 void Program::State::enter(detail::Trace& trace) {
-  const Layout layout = store->layout(options);
-  for (const Instruction& instruction : listing.instructions) {
-    using Kind = Instruction::Kind;
-    const bool message = instruction.kind == Kind::send || instruction.kind == Kind::receive;
-    trace_labels.push_back(message ? nullptr : keep(trace_label(instruction, layout)));
-    if (instruction.kind != Kind::receive) continue;
-    const Buffer& buffer = listing.buffers[instruction.buffers[0]];
-    trace.name_message(first_tag + instruction.tag, brought(buffer));
-  }
   trace_number = trace.add_program({{"updates", options.updates},
-                                    {"first_tag", first_tag},
                                     {"tasks", listing.tasks},
                                     {"flops", listing.flops},
                                     {"sent_bytes", listing.sent_bytes},
                                     {"received_bytes", listing.received_bytes},
                                     {"peak_bytes", listing.peak_bytes}});
+  const Layout layout = store->layout(options);
+  std::map<int, std::string> layers;  // whose state it is, by tensor: who reads it first
+  for (const Node& node : store->graph->nodes())
+    if (!node.scope.starts_with(gradient_scope) && !node.scope.starts_with(update_scope))
+      for (const Tensor& x : node.inputs)
+        if (x) layers.try_emplace(x.id(), node.scope);
+  for (const Instruction& instruction : listing.instructions) {
+    using Kind = Instruction::Kind;
+    const bool message = instruction.kind == Kind::send || instruction.kind == Kind::receive;
+    trace_labels.push_back(message ? nullptr : keep(trace_label(instruction, layout, layers)));
+    if (instruction.kind == Kind::receive)
+      trace.name_message(trace_number, tile(instruction).handle(), first_tag + instruction.tag,
+                         brought(listing.buffers[instruction.buffers[0]]));
+  }
 }
 
 // Says of each message which tile it brings, of which micro-batch, and what needs it first.

@@ -101,7 +101,11 @@ Trace::Trace(const std::filesystem::path& folder, const Job& job, int argc, cons
           {"results", nullptr}};
   char host[256] = "?";
   ::gethostname(host, sizeof host - 1);
-  rank_ = {{"format", format}, {"rank", job.rank}, {"host", host}};
+  rank_ = {{"format", format},
+           {"rank", job.rank},
+           {"host", host},
+           {"programs", nlohmann::ordered_json::array()},
+           {"messages", nlohmann::ordered_json::array()}};
   living = this;
 }
 
@@ -125,9 +129,12 @@ std::size_t Trace::add_program(nlohmann::ordered_json figures) {
   return runs_.size() - 1;
 }
 
-void Trace::name_message(std::int64_t tag, std::string what) {
-  const std::scoped_lock lock(mutex_);
-  messages_[tag] = std::move(what);
+// Of a tag StarPU's reader keeps 32 bits, of which one handle is never given the same twice.
+void Trace::name_message(std::size_t program, const void* handle, std::int64_t tag, std::string what) {
+  rank_["messages"].push_back({{"handle", fmt::format("{:x}", reinterpret_cast<std::uintptr_t>(handle))},
+                               {"tag", static_cast<std::int32_t>(tag)},
+                               {"program", program},
+                               {"what", std::move(what)}});
 }
 
 Trace::Run::Run(Trace* trace, std::size_t program, std::int64_t step) : traced_(trace != nullptr) {
@@ -166,9 +173,6 @@ void Trace::write() const {
   if (error) throw std::runtime_error(recorded.string() + ": StarPU has not written it: " + error.message());
   rank["bytes"] = bytes;  // who reads it later can tell whether it is whole
   for (std::size_t i = 0; i < runs_.size(); ++i) rank["programs"][i]["runs"] = runs_[i];
-  nlohmann::ordered_json messages = nlohmann::ordered_json::object();
-  for (const auto& [tag, what] : messages_) messages[std::to_string(tag)] = what;
-  rank["messages"] = std::move(messages);
   io::write_file(folder_ / fmt::format("rank_{}.json", job_.rank), rank.dump(1) + "\n");
   if (job_.rank == 0) io::write_file(folder_ / "run.json", run_.dump(1) + "\n");
 }

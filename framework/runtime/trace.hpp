@@ -4,8 +4,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -35,8 +33,8 @@ class Trace {
   void note(const std::string& key, nlohmann::ordered_json value);
   // A program, with what it does in each run, as predicted. Returns its number.
   std::size_t add_program(nlohmann::ordered_json figures);
-  // The tile that messages with this tag bring to this rank.
-  void name_message(std::int64_t tag, std::string what);
+  // The tile that a program's messages with this tag bring into a handle of this rank.
+  void name_message(std::size_t program, const void* handle, std::int64_t tag, std::string what);
 
   // The submission of one run of a program: its tasks carry the number of the step, 0 where no state is updated.
   class Run {
@@ -58,10 +56,8 @@ class Trace {
 
   std::filesystem::path folder_;
   const Job& job_;
-  std::mutex mutex_;
   nlohmann::ordered_json run_, rank_;
   std::vector<std::int64_t> runs_;  // by program
-  std::map<std::int64_t, std::string> messages_;
   // FxT's buffer: how many words it has, and how many are used. Null where FxT does not tell.
   const volatile std::size_t *allocated_ = nullptr, *filled_ = nullptr;
   bool stopped_ = false;        // before the run has ended
