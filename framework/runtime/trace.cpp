@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <starpu.h>
 #include <starpu_fxt.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,11 +15,20 @@
 
 #include "framework/io/file.hpp"
 
+#ifndef STARPU_SIMGRID
+// StarPU asks for it at every event it records, and its own asks the kernel: that was a third of what a trace costs. Takes the place
+// of StarPU's where that is a shared library.
+extern "C" __attribute__((weak)) long _starpu_gettid() {
+  thread_local const long id = ::syscall(SYS_gettid);
+  return id;
+}
+#endif
+
 namespace tegula::detail {
 namespace {
 
 Trace* living = nullptr;
-constexpr int default_buffer_mb = 256;
+constexpr int buffer_mb = 64;
 
 // As a shell would take it.
 std::string command_line(int argc, const char* const* argv) {
@@ -82,10 +92,10 @@ Trace::Trace(const std::filesystem::path& folder, const Job& job, int argc, cons
   environment.set("STARPU_FXT_TRACE", "1");
   environment.override("STARPU_FXT_PREFIX", folder_);
   environment.override("STARPU_FXT_SUFFIX", "rank");
-  environment.set("STARPU_TRACE_BUFFER_SIZE", std::to_string(default_buffer_mb));
-  // Neither locks nor each look at a queue: a third of all events, for nobody.
-  environment.set("STARPU_FXT_EVENTS",
-                  "TASK|TASK_VERBOSE|WORKER|WORKER_VERBOSE|DSM|DSM_VERBOSE|USER|EVENT|MPI|MPI_VERBOSE");
+  environment.set("STARPU_TRACE_BUFFER_SIZE", std::to_string(buffer_mb));
+  // Not what queues and locks do, nor the shape of every operand, which costs as much as all the rest.
+  environment.set("STARPU_FXT_EVENTS", "TASK|TASK_VERBOSE|WORKER|WORKER_VERBOSE|DSM|DSM_VERBOSE|MPI");
+  starpu_fxt_autostart_profiling(1);  // or StarPU would look at that only when recording is started once more
   run_ = {{"format", format},
           {"command", command_line(argc, argv)},
           {"date", date()},
