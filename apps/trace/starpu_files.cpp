@@ -219,11 +219,9 @@ void set_message_state(RawThread& thread, std::vector<std::string>& stack, std::
                        double time, std::string_view value) {
   if (event == "12") {
     if (stack.size() > 1) stack.pop_back();
-  } else if (event == "11" && stack.size() < 1000) {
-    stack.emplace_back(value);
-  } else if (stack.empty()) {
-    stack.emplace_back(value);
   } else {
+    const bool push = stack.empty() || (event == "11" && stack.size() < 1000);
+    if (push) stack.emplace_back();
     stack.back() = value;
   }
   if (!stack.empty()) thread.changes.push_back({time, stack.back()});

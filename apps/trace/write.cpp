@@ -21,7 +21,7 @@ ordered_json chrome_event(const Worker& worker, int number, const char* phase, d
   return {{"ph", phase}, {"pid", worker.rank}, {"tid", number}, {"ts", time}};
 }
 
-// The same colour for an op as in StarPU's own pictures is of no use: Paje wants fractions of red, green and blue.
+// As Paje wants it: fractions of red, green and blue.
 std::string color(const std::string& name) {
   const std::size_t hash = std::hash<std::string>{}(name);
   const auto part = [&](int shift) { return 0.4 + 0.5 * static_cast<double>(hash >> shift & 0xff) / 255; };

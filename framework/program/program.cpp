@@ -237,8 +237,10 @@ std::string Program::State::trace_label(const Instruction& instruction, const La
   if (result >= 0) {
     const Axes& axes = store->graph->tensor(listing.buffers[result].tensor).axes();
     std::int64_t tile = listing.buffers[result].tile;
-    for (std::size_t i = axes.size(); i-- > 0; tile /= layout.tiles(axes[i]))
-      place = std::to_string(tile % layout.tiles(axes[i])) + (place.empty() ? "" : ",") + place;
+    for (std::size_t i = axes.size(); i-- > 0; tile /= layout.tiles(axes[i])) {
+      if (!place.empty()) place.insert(0, ",");
+      place.insert(0, std::to_string(tile % layout.tiles(axes[i])));
+    }
   }
   label += "[" + place + "]";
   if (micro_batch >= 0) label += "#" + std::to_string(micro_batch);

@@ -1,7 +1,7 @@
 """Runs the training programs with --trace and reads back what they recorded: every figure of build/apps/tegula-trace against
 what the program knew beforehand, and against what another reader, pj_dump, finds in the same run.
 
-    tests/app/trace_test.py tegula-trace fashion_mnist gpt tile_gemm [NAME OF A TEST...]
+    tests/trace/trace_test.py tegula-trace fashion_mnist gpt tile_gemm [NAME OF A TEST...]
 """
 
 import collections
@@ -14,6 +14,7 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "app"))
 import gpt_runs
 from gpt_runs import launch
 
