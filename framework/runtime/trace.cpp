@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <ctime>
 #include <stdexcept>
@@ -30,9 +31,11 @@ namespace {
 Trace* living = nullptr;
 constexpr int buffer_mb = 64;
 
-// As a shell would take it.
+// As a shell would take it. Where the first word is a command of the program (`gpt train`), the program comes before it.
 std::string command_line(int argc, const char* const* argv) {
   std::string line;
+  if (argc == 0 || std::filesystem::path(argv[0]).filename() != program_invocation_short_name)
+    line = std::string(program_invocation_name) + " ";
   for (int i = 0; i < argc; ++i) {
     const std::string word = argv[i];
     const bool plain =

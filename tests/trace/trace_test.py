@@ -276,6 +276,7 @@ class TraceTest(unittest.TestCase):
             self.assertGreater(row["bubble_share"], 0)
             self.assertLess(row["bubble_share"], 1)
         self.assertEqual(len(report["loss"]["step"]), 3)
+        self.assertTrue(report["run"]["command"].startswith(GPT + " train --data"), report["run"]["command"])
 
     def test_tiles_by_hand(self):
         folder = self.root / "gemm"
