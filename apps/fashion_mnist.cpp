@@ -100,6 +100,7 @@ int main(int argc, char** argv) {
   io::RunFolder folder(s.out, s.model, options.toml(), first);
   io::Progress progress(steps, !first);
   progress.note(options.toml());
+  apps::note_in_trace(runtime, g, plan, train_step.full(), folder);
   if (s.print_plan) progress.note(plan.describe(g) + train_step.full().report());
 
   apps::LossQueue losses(runtime, loss, progress, folder);

@@ -1,6 +1,6 @@
 // A tiled matrix product by hand, on the tile API: C = A B, cut into square tiles, ragged at the edges.
 //
-//   tile_gemm [--size N] [--tile N]
+//   tile_gemm [--size N] [--tile N] [--trace DIR]
 #include <fmt/format.h>
 #include <tegula/tegula.hpp>
 
@@ -12,13 +12,15 @@ using namespace tegula;
 
 int main(int argc, char** argv) {
   std::int64_t size = 2048, tile = 512;
+  std::string trace;
   CLI::App app("A tiled matrix product");
   app.add_option("--size", size, "rows and columns of the matrices")->check(CLI::PositiveNumber);
   app.add_option("--tile", tile, "rows and columns of a tile")->check(CLI::PositiveNumber);
+  app.add_option("--trace", trace, "record what workers do into this folder: docs/traces.md");
   CLI11_PARSE(app, argc, argv);
 
   return run([&] {
-    Runtime runtime(argc, argv);
+    Runtime runtime(argc, argv, {.trace = trace});
     const std::int64_t count = (size + tile - 1) / tile;
     const auto extent = [&](std::int64_t i) { return std::min(tile, size - i * tile); };
     const auto matrix = [&] {

@@ -29,7 +29,7 @@ namespace tegula::apps {
 // Where a program runs and in which pieces.
 struct PlacementOptions {
   std::int64_t workers = -1, silence_limit = 20;
-  std::string scheduler, plan_file;
+  std::string scheduler, plan_file, trace;
   io::NamedNumbers tile, mesh;
   bool print_plan = false;
   std::string estimate;
@@ -46,6 +46,8 @@ struct PlacementOptions {
         .add("silence-limit", &silence_limit,
              "seconds for which a rank may show no sign of life before the job ends (0: for ever)")
         ->check(io::at_least(0));
+    options.add("trace", &trace, "record what workers and messages do into this folder: docs/traces.md")
+        ->type_name("DIR");
     options.add("print-plan", &print_plan, "print tiles, tasks, bytes and memory before training");
     options
         .add("estimate", &estimate,
@@ -58,7 +60,8 @@ struct PlacementOptions {
     return {.cpu_workers = static_cast<int>(workers),
             .scheduler = scheduler,
             .check_finite = true,
-            .silence_limit_s = static_cast<int>(silence_limit)};
+            .silence_limit_s = static_cast<int>(silence_limit),
+            .trace = trace};
   }
 
   // Cuts and places the graph as --plan, --tile and --mesh say. Without --plan and --tile, by Plan::automatic; with --tile, axes that are not
@@ -258,6 +261,18 @@ inline double gemm_peak() {
     best = std::max(best, 2.0 * n * n * n / watch.seconds());
   }
   return best;
+}
+
+// Collective: what the tools that read a trace want to know of a run. The peak is that of a core, so none where a GPU works.
+inline void note_in_trace(Runtime& runtime, Graph& graph, const Plan& plan, const Program& step,
+                          const io::RunFolder& folder) {
+  if (!runtime.traced()) return;
+  runtime.note_in_trace("plan", plan.describe(graph) + step.report());
+  runtime.note_in_trace("results", std::filesystem::absolute(folder.path()).string());
+#ifndef STARPU_SIMGRID
+  if (runtime.rank() == 0 && runtime.gpus() == 0)
+    runtime.note_in_trace("gemm_peak_gflops", gemm_peak() * 1e-9);
+#endif
 }
 
 // Memory of this process that is not swapped out.

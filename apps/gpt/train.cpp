@@ -272,6 +272,7 @@ int Trainer::run() {
   double workers = runtime_.cpu_workers() + runtime_.gpus();
   runtime_.sum_over_ranks(&workers, 1);
   peak_ *= workers;
+  note_in_trace(runtime_, net_.graph, plan_, *step_, *folder_);
   if (from) progress_->note(fmt::format("resumed from {} at step {}", from->string(), done));
 
   auto judge = [&] {

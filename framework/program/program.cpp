@@ -5,12 +5,14 @@
 #include <climits>
 #include <condition_variable>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <set>
 #include <stdexcept>
 
 #include "framework/program/block.hpp"
 #include "framework/program/store.hpp"
+#include "framework/runtime/trace.hpp"
 #include "framework/tile/submit.hpp"
 
 namespace tegula {
@@ -89,15 +91,23 @@ struct Program::State {
     submit::PreparedTask prepared;
     std::vector<Patch> patches;
   };
-  std::vector<Task> tasks;                       // in the order of the task instructions
-  std::vector<const char*> received;             // what, in the order of the receive instructions
+  std::vector<Task> tasks;            // in the order of the task instructions
+  std::vector<const char*> received;  // what, in the order of the receive instructions
+  // Where a trace is recorded: the number of the program in it, and labels, by instruction.
+  std::size_t trace_number = 0;
+  std::vector<const char*> trace_labels;
   std::map<int, Result::State::Output> outputs;  // by tensor, on rank 0: what every result starts as
 
   const Tile& tile(const Instruction& instruction) const { return *operands[instruction.buffers[0]]; }
   void prepare();
   void name_received(std::span<const char* const> labels);
+  std::string brought(const Buffer& buffer) const;
+  void enter(detail::Trace& trace);
+  std::string trace_label(const Instruction& instruction, const Layout& layout,
+                          const std::map<int, std::string>& layers) const;
   void check_inputs() const;
-  void fetch(const Instruction& instruction, const std::shared_ptr<Result::State>& result) const;
+  void fetch(const Instruction& instruction, const char* label,
+             const std::shared_ptr<Result::State>& result) const;
 };
 
 namespace {
@@ -162,13 +172,15 @@ void Program::State::prepare() {
   std::vector<const char*> labels;
   for (const Node& node : listing.nodes)
     labels.push_back(keep(node.scope + std::string(node.semantics->name)));
-  for (const Instruction& instruction : listing.instructions) {
+  if (detail::Trace* trace = detail::Trace::current()) enter(*trace);
+  for (std::size_t i = 0; i < listing.instructions.size(); ++i) {
+    const Instruction& instruction = listing.instructions[i];
     if (instruction.kind != Instruction::Kind::task) continue;
     const TaskSpec& spec = instruction.spec;
     std::vector<const Tile*> list;
     for (int buffer : instruction.buffers) list.push_back(buffer < 0 ? nullptr : operands[buffer]);
     submit::TaskOptions task{.priority = instruction.priority,
-                             .label = labels[instruction.node],
+                             .label = trace_labels.empty() ? labels[instruction.node] : trace_labels[i],
                              .turn = instruction.in_turn ? &*turn : nullptr};
     Task made{{*spec.op, spec.dtype, spec.attributes.data(), list, task}, {}};
     for (const Scalar& scalar : spec.op->scalars)
@@ -176,6 +188,90 @@ void Program::State::prepare() {
     tasks.push_back(std::move(made));
   }
   name_received(labels);
+}
+
+// What a message into the buffer brings.
+std::string Program::State::brought(const Buffer& buffer) const {
+  std::string what =
+      "tile " + std::to_string(buffer.tile) + " of " + store->graph->tensor(buffer.tensor).name();
+  if (buffer.micro_batch >= 0) what += " (micro-batch " + std::to_string(buffer.micro_batch) + ")";
+  return what;
+}
+
+// Of a tensor that a layer has made or owns: the layer's scope, as its name has it.
+std::string scope_in_name(const std::string& name) {
+  const std::size_t dot = name.rfind('.');
+  return dot == std::string::npos ? name + "." : name.substr(0, dot + 1);
+}
+
+// The label of a task in a trace, LAYER.OP[TILE]#MICRO-BATCH: see docs/traces.md. The tile is that of its first result, by its
+// place along each axis.
+std::string Program::State::trace_label(const Instruction& instruction, const Layout& layout,
+                                        const std::map<int, std::string>& layers) const {
+  int result = -1, micro_batch = -1;
+  std::string label;
+  if (instruction.kind == Instruction::Kind::task) {
+    const OpInfo& op = *instruction.spec.op;
+    std::size_t next = 0;
+    for (int i = 0; i < static_cast<int>(op.operands.size()) && next < instruction.buffers.size(); ++i) {
+      if (op.operands[i].access == Access::scratch) continue;
+      const int buffer = instruction.buffers[next++];
+      if (buffer < 0) continue;
+      const Access access = op.access(instruction.spec.attributes.data(), i);
+      if (result < 0 && (access == Access::write || access == Access::read_write)) result = buffer;
+      if (micro_batch < 0) micro_batch = listing.buffers[buffer].micro_batch;
+    }
+    const Node& node = listing.nodes[instruction.node];
+    label = node.scope;
+    if (result >= 0 && listing.buffers[result].kind == Buffer::Kind::state &&
+        label == std::string(update_scope) + ".")
+      if (const auto layer = layers.find(listing.buffers[result].tensor); layer != layers.end())
+        label += layer->second;
+    label += node.semantics->name;
+  } else {
+    result = instruction.buffers[0];
+    micro_batch = listing.buffers[result].micro_batch;
+    label = scope_in_name(store->graph->tensor(listing.buffers[result].tensor).name());
+    label += instruction.kind == Instruction::Kind::fill ? "input" : "output";
+  }
+  for (char& c : label)  // what would end the name in StarPU's files
+    if (c == '"' || static_cast<unsigned char>(c) < ' ') c = '_';
+  std::string place;
+  if (result >= 0) {
+    const Axes& axes = store->graph->tensor(listing.buffers[result].tensor).axes();
+    std::int64_t tile = listing.buffers[result].tile;
+    for (std::size_t i = axes.size(); i-- > 0; tile /= layout.tiles(axes[i])) {
+      if (!place.empty()) place.insert(0, ",");
+      place.insert(0, std::to_string(tile % layout.tiles(axes[i])));
+    }
+  }
+  label += "[" + place + "]";
+  if (micro_batch >= 0) label += "#" + std::to_string(micro_batch);
+  return label;
+}
+
+// Tells the trace what it will see of this program.
+void Program::State::enter(detail::Trace& trace) {
+  trace_number = trace.add_program({{"updates", options.updates},
+                                    {"tasks", listing.tasks},
+                                    {"flops", listing.flops},
+                                    {"sent_bytes", listing.sent_bytes},
+                                    {"received_bytes", listing.received_bytes},
+                                    {"peak_bytes", listing.peak_bytes}});
+  const Layout layout = store->layout(options);
+  std::map<int, std::string> layers;  // whose state it is, by tensor: who reads it first
+  for (const Node& node : store->graph->nodes())
+    if (!node.scope.starts_with(gradient_scope) && !node.scope.starts_with(update_scope))
+      for (const Tensor& x : node.inputs)
+        if (x) layers.try_emplace(x.id(), node.scope);
+  for (const Instruction& instruction : listing.instructions) {
+    using Kind = Instruction::Kind;
+    const bool message = instruction.kind == Kind::send || instruction.kind == Kind::receive;
+    trace_labels.push_back(message ? nullptr : keep(trace_label(instruction, layout, layers)));
+    if (instruction.kind == Kind::receive)
+      trace.name_message(trace_number, tile(instruction).handle(), first_tag + instruction.tag,
+                         brought(listing.buffers[instruction.buffers[0]]));
+  }
 }
 
 // Says of each message which tile it brings, of which micro-batch, and what needs it first.
@@ -196,10 +292,7 @@ void Program::State::name_received(std::span<const char* const> labels) {
         break;
       case Instruction::Kind::receive: {
         const Buffer& buffer = listing.buffers[instruction.buffers[0]];
-        std::string what =
-            "tile " + std::to_string(buffer.tile) + " of " + store->graph->tensor(buffer.tensor).name();
-        if (buffer.micro_batch >= 0) what += " (micro-batch " + std::to_string(buffer.micro_batch) + ")";
-        received.push_back(keep(what + ", for " + reader[instruction.buffers[0]]));
+        received.push_back(keep(brought(buffer) + ", for " + reader[instruction.buffers[0]]));
         break;
       }
       case Instruction::Kind::fill:
@@ -211,7 +304,7 @@ void Program::State::name_received(std::span<const char* const> labels) {
   std::ranges::reverse(received);
 }
 
-void Program::State::fetch(const Instruction& instruction,
+void Program::State::fetch(const Instruction& instruction, const char* label,
                            const std::shared_ptr<Result::State>& result) const {
   auto arrival = std::make_shared<Arrival>([result] {
     std::lock_guard lock(result->mutex);
@@ -219,16 +312,18 @@ void Program::State::fetch(const Instruction& instruction,
     result->arrived.notify_all();
   });
   // By value: the result may outlive the program.
-  submit::visit(tile(instruction), [buffer = listing.buffers[instruction.buffers[0]], result,
-                                    arrival](const void* data) {
-    arrival->arrived();
-    std::lock_guard lock(result->mutex);
-    Result::State::Output& output = result->outputs.at(buffer.tensor);
-    visit_dtype(buffer.dtype, [&]<class T>() {
-      place_block(static_cast<const T*>(data), buffer.region, output.extents, output.values.data());
-    });
-    if (--output.missing_tiles == 0) result->arrived.notify_all();
-  });
+  submit::visit(tile(instruction),
+                [buffer = listing.buffers[instruction.buffers[0]], result, arrival](const void* data) {
+                  arrival->arrived();
+                  std::lock_guard lock(result->mutex);
+                  Result::State::Output& output = result->outputs.at(buffer.tensor);
+                  visit_dtype(buffer.dtype, [&]<class T>() {
+                    place_block(static_cast<const T*>(data), buffer.region, output.extents,
+                                output.values.data());
+                  });
+                  if (--output.missing_tiles == 0) result->arrived.notify_all();
+                },
+                {.label = label});
 }
 
 Program::Program(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -296,11 +391,14 @@ Result Program::run(const Scalars& scalars) {
   result.state_ = std::make_shared<Result::State>();
   result.state_->runtime = &runtime;
   result.state_->outputs = s.outputs;
+  const detail::Trace::Run traced(detail::Trace::current(), s.trace_number, s.options.updates ? step : 0);
   std::uint64_t sequence = s.store->next_sequence;
   s.store->next_sequence += s.listing.nodes.size();
   std::size_t next_task = 0, next_receive = 0;
   std::vector<submit::ScalarValue> values;
-  for (const Instruction& instruction : s.listing.instructions) {
+  for (std::size_t i = 0; i < s.listing.instructions.size(); ++i) {
+    const Instruction& instruction = s.listing.instructions[i];
+    const char* label = s.trace_labels.empty() ? nullptr : s.trace_labels[i];
     switch (instruction.kind) {
       case Instruction::Kind::task: {
         const State::Task& task = s.tasks[next_task++];
@@ -316,7 +414,7 @@ Result Program::run(const Scalars& scalars) {
                      [write = s.fillers.at(buffer.tensor), region = buffer.region](void* data) {
                        write(region, data);
                      },
-                     {.priority = instruction.priority});
+                     {.priority = instruction.priority, .label = label});
         break;
       }
       case Instruction::Kind::send:
@@ -328,7 +426,7 @@ Result Program::run(const Scalars& scalars) {
                         s.received[next_receive++]);
         break;
       case Instruction::Kind::fetch:
-        s.fetch(instruction, result.state_);
+        s.fetch(instruction, label, result.state_);
         break;
       case Instruction::Kind::turn:
         s.turn->next();

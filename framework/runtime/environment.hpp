@@ -7,7 +7,7 @@
 
 namespace tegula::detail {
 
-// Variables set for the life of the object, never over what the user has set.
+// Variables set for the life of the object.
 class EnvironmentDefaults {
  public:
   EnvironmentDefaults() = default;
@@ -19,6 +19,11 @@ class EnvironmentDefaults {
 
   void set(const char* name, const std::string& value) {
     if (std::getenv(name)) return;
+    override(name, value);
+  }
+
+  // Also over what the user has set, which is gone then.
+  void override(const char* name, const std::string& value) {
     setenv(name, value.c_str(), 1);
     names_.emplace_back(name);
   }

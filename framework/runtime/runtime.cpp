@@ -22,6 +22,7 @@
 #include "framework/runtime/shutdown.hpp"
 #include "framework/runtime/startup_table.hpp"
 #include "framework/runtime/task_monitor.hpp"
+#include "framework/runtime/trace.hpp"
 #include "framework/runtime/waiting.hpp"
 
 // StarPU prints its message statistics at shutdown once they were switched on. This is how it forgets them; the
@@ -88,10 +89,11 @@ struct Runtime::State {
     if (running) shut_down();
   }
 
-  void start(const RuntimeOptions& options);
+  void start(const RuntimeOptions& options, int argc, char** argv);
   void choose_workers(const RuntimeOptions& options, const detail::NodeShare& share, starpu_conf& conf);
   void choose_scheduler(const RuntimeOptions& options, starpu_conf& conf);
   void shut_down();
+  void write_trace() const;
   void wait_for_all() const {
     if (job.size > 1)
       starpu_mpi_wait_for_all(job.tasks);
@@ -106,6 +108,7 @@ struct Runtime::State {
   int cpu_workers = 0, gpus = 0;
   bool running = false;
   std::optional<detail::Heartbeat> heartbeat;
+  std::optional<detail::Trace> trace;
   int exceptions_at_start = std::uncaught_exceptions();
   std::array<Vote, vote_lag> votes;
   std::uint64_t votes_cast = 0;
@@ -172,7 +175,8 @@ void Runtime::State::choose_scheduler(const RuntimeOptions& options, starpu_conf
   if (!std::getenv("STARPU_PERF_MODEL_DIR")) provide_model_directory(environment);
 }
 
-void Runtime::State::start(const RuntimeOptions& options) {
+void Runtime::State::start(const RuntimeOptions& options, int argc, char** argv) {
+  if (!options.trace.empty()) trace.emplace(options.trace, job, argc, argv, environment);
   starpu_conf conf;
   starpu_conf_init(&conf);  // takes over what the user has set in the environment
   conf.precedence_over_environment_variables = 1;
@@ -190,6 +194,7 @@ void Runtime::State::start(const RuntimeOptions& options) {
         fmt::format("[runtime] StarPU cannot start {} CPU and {} GPU workers on rank {}: {}", cpu_workers,
                     gpus, job.rank, std::strerror(-failed)));
   running = true;
+  if (trace) trace->started(cpu_workers, gpus, scheduler);
   job.set_busy(true);
   if (job.size > 1) starpu_mpi_comm_stats_enable();
   // A task is one thread's work; parallelism is between tasks.
@@ -224,13 +229,23 @@ void Runtime::State::shut_down() {
     starpu_shutdown();
   }
   running = false;
+  if (trace) write_trace();
   job.set_busy(false);
+}
+
+// The run has succeeded, whatever becomes of its trace: a destructor that threw would end the job instead.
+void Runtime::State::write_trace() const {
+  try {
+    trace->write();
+  } catch (const std::exception& error) {
+    detail::say(fmt::format("the trace was lost: {}", error.what()));
+  }
 }
 
 Runtime::Runtime(int argc, char** argv, const RuntimeOptions& options) {
   if (starpu_is_initialized()) throw std::logic_error("[runtime] a Runtime exists already: one at a time");
   state_ = std::make_unique<State>(detail::Job::start(argc, argv));
-  state_->start(options);
+  state_->start(options, argc, argv);
 }
 
 Runtime::~Runtime() {
@@ -245,6 +260,14 @@ int Runtime::size() const { return state_->job.size; }
 int Runtime::cpu_workers() const { return state_->cpu_workers; }
 int Runtime::gpus() const { return state_->gpus; }
 const std::string& Runtime::scheduler() const { return state_->scheduler; }
+
+bool Runtime::traced() const { return state_->trace.has_value(); }
+void Runtime::note_in_trace(const std::string& key, const std::string& value) {
+  if (state_->trace) state_->trace->note(key, value);
+}
+void Runtime::note_in_trace(const std::string& key, double value) {
+  if (state_->trace) state_->trace->note(key, value);
+}
 
 void Runtime::wait() {
   state_->wait_for_all();

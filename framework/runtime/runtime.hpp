@@ -18,6 +18,7 @@ struct RuntimeOptions {
   int silence_limit_s =
       20;  // how long another rank may show no sign of life before the job fails; 0: for ever
   bool print_table = true;  // the start-up table, on rank 0, to standard error
+  std::string trace;        // folder to record what workers and messages do into; empty: nowhere
 };
 
 // A task output that held a NaN or an infinity.
@@ -43,6 +44,12 @@ class Runtime {
   int cpu_workers() const;  // of this rank
   int gpus() const;         // of this rank
   const std::string& scheduler() const;
+
+  bool traced() const;  // whether a trace is recorded
+  // Puts a fact about the run into the trace; does nothing where none is recorded. docs/traces.md lists the keys that
+  // the tools know: plan, gemm_peak_gflops, results.
+  void note_in_trace(const std::string& key, const std::string& value);
+  void note_in_trace(const std::string& key, double value);
 
   // Waits for all submitted tasks and messages of this rank, then rethrows the first error recorded in a kernel.
   void wait();

@@ -184,7 +184,8 @@ void PreparedTask::submit(std::uint64_t sequence, std::span<const ScalarValue> s
     STARPU_TASK_SET_MODE(task, static_cast<starpu_data_access_mode>(buffers_[i].mode), i);
     if (buffers_[i].mode & STARPU_W) detail::set_has_value(buffers_[i].handle, true);
   }
-  if (starpu_task_submit(task) != 0) {
+  if ((starpu_task_submit)(task) !=
+      0) {  // not the macro, which would have the trace repeat this line's number
     task->destroy = 0;
     starpu_task_destroy(task);
     throw std::runtime_error(fmt::format("[{}] no worker of this rank can run {} for {}: it has a CPU body{}",
