@@ -127,7 +127,6 @@ def test_filter(page, tasks):
     assert everything == tasks.count() > 0, (everything, tasks.count())
     text = max(report["summary"]["per_layer"], key=lambda row: row["tasks"])["name"]
     page.find("#text").send_keys(text)
-    # A layer that every task has would show nothing: its op then has to.
     assert page.ask("visibleTasks()") == tasks.count(text=text), text
     op = min((row for row in report["summary"]["per_op"] if row["tasks"]), key=lambda row: row["tasks"])["name"]
     page.clear()
@@ -200,9 +199,12 @@ def test_tooltip(page, report):
     page.ask(f"setView({start - duration}, {start + 2 * duration})")
     page.chart.send_keys("")  # into sight
     layer, op = report["layers"][report["tasks"]["layer"][longest]], report["ops"][report["tasks"]["op"][longest]]
-    height = page.chart.size["height"]
+    height, view = page.chart.size["height"], page.view()
+    gutter, width = 132, page.chart.size["width"]
+    share = (start + duration / 2 - view["from_us"]) / (view["to_us"] - view["from_us"])
+    x = round(gutter + share * (width - gutter) - width / 2)
     for y in range(-height // 2 + 3, height // 2, 3):  # down all rows, at the middle of the longest task
-        ActionChains(page.browser).move_to_element_with_offset(page.chart, 66, y).perform()
+        ActionChains(page.browser).move_to_element_with_offset(page.chart, x, y).perform()
         tip = page.find("#tip").text
         if f"layer {layer}, op {op}," in tip:
             assert f"step {report['tasks']['step'][longest]}, " in tip, tip
@@ -255,10 +257,20 @@ def test_quiet(browser, path):
     assert requests and all(url.split("#")[0] == path.as_uri() for url in requests), requests
 
 
+def take_screenshot(page, path, address):
+    page.browser.execute_script("location.hash = arguments[0]", address)
+    page.browser.set_window_size(1600, page.browser.execute_script("return document.documentElement.scrollHeight") + 200)
+    time.sleep(1)
+    path.write_bytes(page.find("body").screenshot_as_png)
+    page.browser.set_window_size(1600, 1000)
+    page.clear()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("report", type=pathlib.Path)
     parser.add_argument("--screenshot", type=pathlib.Path, help="write a picture of the whole page, as PNG")
+    parser.add_argument("--address", default="", metavar="#...", help="which view the picture has, as in the page's address")
     parser.add_argument("--dark", action="store_true", help="as for one who prefers dark pages")
     arguments = parser.parse_args()
     path = arguments.report.resolve()
@@ -266,12 +278,7 @@ def main():
     with chromium(arguments.dark) as browser:
         page = Page(browser, path)
         if arguments.screenshot:
-            time.sleep(0.5)
-            page_height = browser.execute_script("return document.documentElement.scrollHeight")
-            browser.set_window_size(1600, page_height + 200)
-            time.sleep(0.5)
-            arguments.screenshot.write_bytes(page.find("body").screenshot_as_png)
-            browser.set_window_size(1600, 1000)
+            take_screenshot(page, arguments.screenshot, arguments.address)
         test_zoom(page, page.ask("duration"))
         test_filter(page, Tasks(report))
         test_address(page)
