@@ -1,3 +1,4 @@
+#!/usr/bin/python3
 """Opens a trace's HTML report in headless Chromium and uses it as a person would.
 
   report_test.py REPORT.html [--screenshot FILE.png] [--dark]
@@ -13,7 +14,10 @@ import re
 import sys
 import time
 
-from selenium import webdriver
+try:
+    from selenium import webdriver
+except ModuleNotFoundError:
+    sys.exit(f"report_test.py: {sys.executable} has no selenium. `scripts/packages test` installs it for Debian's /usr/bin/python3")
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -192,6 +196,38 @@ def test_chart_is_drawn(page, report):
     page.clear()
 
 
+def test_messages(page, report):
+    """Arrows once few enough are in sight, and then exactly those of the data."""
+    m = report["messages"]
+    if not m["from"]:
+        assert "no messages" in page.find("#count").text
+        return
+    spans = [(start, start + duration) for start, duration in zip(m["start_us"], m["duration_us"])]
+    first, last = spans[len(spans) // 2]
+    page.ask(f"setView({first - 1}, {last + 1})")
+    time.sleep(0.3)
+    view = page.view()
+    expected = sum(start < view["to_us"] and end > view["from_us"] for start, end in spans)
+    assert 0 < expected < 80, "the sample has too many messages at once for this test"
+    page.wait(f"{expected} arrows", lambda: page.ask("arrows()") == expected)
+    page.find("#messages").click()
+    page.wait("no arrows", lambda: page.ask("arrows()") == 0)
+    page.clear()
+
+
+def test_keys(page, report):
+    """Full stop chooses the first task, then the next of its worker; Escape none."""
+    t = report["tasks"]
+    first = min(range(len(t["worker"])), key=lambda i: t["start_us"][i])
+    after = sorted((i for i in range(len(t["worker"])) if t["worker"][i] == t["worker"][first]), key=lambda i: t["start_us"][i])
+    for i in after[:3]:
+        page.chart.send_keys(".")
+        expected = f"layer {report['layers'][t['layer'][i]]}, op {report['ops'][t['op'][i]]}, tile {t['tile'][i] or '–'}"
+        assert expected in page.find("#detail").text, (expected, page.find("#detail").text)
+    page.chart.send_keys(Keys.ESCAPE)
+    assert "layer " not in page.find("#detail").text
+
+
 def test_tooltip(page, report):
     longest = max(range(len(report["tasks"]["worker"])), key=lambda i: report["tasks"]["duration_us"][i])
     start, duration = report["tasks"]["start_us"][longest], report["tasks"]["duration_us"][longest]
@@ -284,6 +320,8 @@ def main():
         test_address(page)
         test_colors(page, report)
         test_chart_is_drawn(page, report)
+        test_messages(page, report)
+        test_keys(page, report)
         test_tooltip(page, report)
         test_panels(page, report)
         test_sorting(page, report)
@@ -292,4 +330,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
