@@ -140,7 +140,8 @@ int import_weights(int argc, char** argv) {
   if (!others.empty())
     throw std::runtime_error(weights + ": has a tensor that the model has not: " + others.front());
 
-  io::CheckpointWriter writer(program, tensors, fs::path(out) / "checkpoints");
+  io::CheckpointWriter writer(program, tensors, fs::path(out) / "checkpoints", /*keep=*/3,
+                              {{"config.json", shape.model.hugging_face(shape.vocabulary)}});
   writer.save(
       0,
       {{"model", shape.model.json()}, {"vocabulary", shape.vocabulary}, {"seed", 1}, {"weights", weights}});
