@@ -3,6 +3,7 @@
     tests/app/tokenizers_test.py PATH/TO/gpt [NAME OF A TEST...]
 """
 
+import functools
 import json
 import os
 import pathlib
@@ -70,8 +71,27 @@ def byte_level(vocabulary, pre_tokenizer, special=(END_OF_TEXT,)):
     return made
 
 
+@functools.cache
 def gpt2(vocabulary=2000):
     return byte_level(vocabulary, pre_tokenizers.ByteLevel(add_prefix_space=False))
+
+
+def llama3(vocabulary=2000, ignore_merges=True):
+    """Laid out as Llama 3's tokenizer.json: its words, special tokens behind the vocabulary, <|begin_of_text|> before a text.
+    Half of the merges are gone, so that only ignoring them finds those words."""
+    made = byte_level(vocabulary, pre_tokenizers.Sequence([
+        pre_tokenizers.Split(tokenizers.Regex(LLAMA3_PATTERN), behavior="isolated", invert=False),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=True, use_regex=False)]), special=())
+    made.add_special_tokens([END_OF_TEXT, "<|begin_of_text|>", "<|eot_id|>"])
+    begin = made.token_to_id("<|begin_of_text|>")
+    made.post_processor = processors.Sequence([
+        processors.ByteLevel(trim_offsets=False),
+        processors.TemplateProcessing(single="<|begin_of_text|> $A", special_tokens=[("<|begin_of_text|>", begin)])])
+    file = json.loads(made.to_str())
+    file["model"]["ignore_merges"] = ignore_merges
+    if ignore_merges:
+        file["model"]["merges"] = file["model"]["merges"][::2]
+    return tokenizers.Tokenizer.from_str(json.dumps(file)), file
 
 
 class TokenizersTest(unittest.TestCase):
@@ -123,6 +143,30 @@ class TokenizersTest(unittest.TestCase):
         self.assertEqual(sorted(path.name for path in files.iterdir()), ["merges.txt", "vocab.json"])
         self.expect_same(made, files, ["king james", "unicode"])
 
+    def test_llama3(self):
+        made, file = llama3()
+        (self.folder / "tokenizer.json").write_text(json.dumps(file))
+        text = TEXTS["king james"]
+        merged = tokenizers.Tokenizer.from_str(json.dumps(file | {"model": file["model"] | {"ignore_merges": False}}))
+        self.assertNotEqual(made.encode(text).ids, merged.encode(text).ids)  # so that the rule shows
+        self.expect_same(made, self.folder / "tokenizer.json")
+
+    def test_llama3_with_all_merges(self):
+        made, file = llama3(ignore_merges=False)
+        (self.folder / "tokenizer.json").write_text(json.dumps(file))
+        self.expect_same(made, self.folder / "tokenizer.json", ["code", "unicode"])
+
+    def test_a_tokenizer_of_another_kind(self):
+        """It would load, and give other ids."""
+        made = byte_level(400, pre_tokenizers.ByteLevel(add_prefix_space=False))
+        made.pre_tokenizer = pre_tokenizers.Sequence([
+            pre_tokenizers.Split(tokenizers.Regex(r"\p{L}+|\s+"), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+        made.save(str(self.folder / "tokenizer.json"))
+        error = self.prepare(TEXTS["code"], "--tokenizer", self.folder / "tokenizer.json", code=1)
+        self.assertIn("pre_tokenizer.pretokenizers[0].pattern.Regex: ", error)
+        self.assertFalse((self.folder / "out").exists())
+
     def test_ours(self):
         """What we learn has the same ids in the library, from either kind of file."""
         text = TEXTS["king james"][:300000] + TEXTS["unicode"][:5000]
@@ -131,8 +175,8 @@ class TokenizersTest(unittest.TestCase):
         shutil.copytree(out, learned)
         library = tokenizers.Tokenizer.from_file(str(learned / "tokenizer.json"))
         self.expect_ids(library.encode(text).ids, library, "what it was learned from")
-        self.expect_same(library, learned)
-        parts = tokenizers.ByteLevelBPETokenizer(str(learned / "vocab.json"), str(learned / "merges.txt"))
+        self.expect_same(library, learned, ["code", "unicode", "bytes"])
+        parts = tokenizers.ByteLevelBPETokenizer.from_file(str(learned / "vocab.json"), str(learned / "merges.txt"))
         parts.add_special_tokens([END_OF_TEXT])
         for name in "king james", "unicode":
             self.assertEqual(parts.encode(TEXTS[name]).ids, library.encode(TEXTS[name]).ids)
