@@ -150,6 +150,17 @@ class TransformersTest(unittest.TestCase):
     def test_llama_with_one_key_head(self):
         self.exchange(transformers.LlamaConfig(**LLAMA | {"num_key_value_heads": 1}))
 
+    def test_llama_as_transformers_5_says_it(self):
+        """Its config.json has the base of the rotary embedding in a place of its own."""
+        model = random_model(transformers.LlamaConfig(**LLAMA, rope_theta=500000.0))
+        model.save_pretrained(self.theirs, safe_serialization=True)
+        config = json.loads((self.theirs / "config.json").read_text())
+        del config["rope_theta"]
+        config["rope_parameters"] = {"rope_theta": 500000.0, "rope_type": "default"}
+        (self.theirs / "config.json").write_text(json.dumps(config))
+        self.gpt("import", "--weights", self.theirs, "--out", self.run)
+        self.expect_logits(model, *self.logits(self.run))
+
     def test_llama_that_is_tied(self):
         self.exchange(transformers.LlamaConfig(**LLAMA, tie_word_embeddings=True))
 
