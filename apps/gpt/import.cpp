@@ -154,7 +154,8 @@ int import_weights(int argc, char** argv) {
   if (shape.model.kind == "gpt2" && !has_tensor(weights, "transformer.wte.weight"))
     for (io::CheckpointTensor& tensor : given)
       tensor.name = tensor.name.substr(std::string("transformer.").size());
-  std::vector<std::string> others = io::load_weights(program, given, weights);
+  // Llama is published in bf16, whose numbers f32 has all.
+  std::vector<std::string> others = io::load_weights(program, given, weights, {.convert = true});
   std::erase_if(others, [](const std::string& name) {  // masks, and the output layer once more
     return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
            name.ends_with("rotary_emb.inv_freq") || name == "lm_head.weight";

@@ -168,6 +168,19 @@ class TransformersTest(unittest.TestCase):
         files = self.exchange(transformers.LlamaConfig(**LLAMA), max_shard_size="30KB")
         self.assertGreater(len(files), 2)
 
+    def test_weights_in_half_precision(self):
+        """As Llama is published; f32 has all their numbers."""
+        for dtype in torch.bfloat16, torch.float16:
+            theirs, run = self.folder / f"theirs-{dtype}", self.folder / f"run-{dtype}"
+            model = random_model(transformers.LlamaConfig(**LLAMA)).to(dtype)
+            model.save_pretrained(theirs, safe_serialization=True)
+            self.gpt("import", "--weights", theirs, "--out", run)
+            # Not model.float(): its table of rotary frequencies has been rounded with the weights.
+            widened = transformers.AutoModelForCausalLM.from_pretrained(theirs, torch_dtype=torch.float32)
+            self.expect_logits(widened.eval(), *self.logits(run))
+            given = {name: tensor.float() for name, tensor in read_files(theirs)[0].items()}
+            self.expect_same_bits(read_files(run / "checkpoints/step-00000000")[0], given)
+
     def test_a_trained_run(self):
         """What a training leaves is read by the programs it is for: weights, moments and TensorBoard's events."""
         text = self.folder / "text.txt"
