@@ -31,6 +31,16 @@ Shape read_config(const fs::path& file) {
       refuse(fmt::format("\"{}\" is missing or no positive whole number", key));
     return config[key].get<std::int64_t>();
   };
+  // null is what Python's None becomes: the default.
+  auto value = [&](const ordered_json& object, const char* key, auto otherwise) {
+    if (!object.contains(key) || object[key].is_null()) return otherwise;
+    const ordered_json& given = object[key];
+    if (given.type() != ordered_json(otherwise).type() &&
+        !(given.is_number() && ordered_json(otherwise).is_number()))
+      refuse(fmt::format("\"{}\" is a {} instead of a {}", key, given.type_name(),
+                         ordered_json(otherwise).type_name()));
+    return given.get<decltype(otherwise)>();
+  };
   auto require = [&](const char* key, const ordered_json& ours) {
     if (config.contains(key) && !config[key].is_null() && config[key] != ours)
       refuse(fmt::format("\"{}\" is {}, only {} is supported", key, config[key].dump(), ours.dump()));
@@ -38,7 +48,7 @@ Shape read_config(const fs::path& file) {
   Shape shape;
   ModelOptions& m = shape.model;
   m.preset = "";
-  const std::string type = config.value("model_type", "");
+  const std::string type = value(config, "model_type", std::string());
   if (type == "gpt2") {
     m.kind = "gpt2";
     m.layers = number("n_layer");
@@ -48,10 +58,12 @@ Shape read_config(const fs::path& file) {
     m.hidden =
         config.contains("n_inner") && !config["n_inner"].is_null() ? number("n_inner") : 4 * number("n_embd");
     m.context = number("n_positions");
-    m.epsilon = config.value("layer_norm_epsilon", 1e-5);
-    m.untied = !config.value("tie_word_embeddings", true);
+    m.epsilon = value(config, "layer_norm_epsilon", 1e-5);
+    m.untied = !value(config, "tie_word_embeddings", true);
     require("activation_function", "gelu_new");
+    require("scale_attn_weights", true);
     require("scale_attn_by_inverse_layer_idx", false);
+    require("add_cross_attention", false);
   } else if (type == "llama") {
     m.kind = "llama";
     m.layers = number("num_hidden_layers");
@@ -63,16 +75,26 @@ Shape read_config(const fs::path& file) {
     if (m.head_dim * m.heads != number("hidden_size")) refuse("heads times head_dim is not \"hidden_size\"");
     m.hidden = number("intermediate_size");
     m.context = number("max_position_embeddings");
-    m.epsilon = config.value("rms_norm_eps", 1e-6);
-    m.rotary_base = config.value("rope_theta", 10000.0);
-    m.untied = !config.value("tie_word_embeddings", false);
+    m.epsilon = value(config, "rms_norm_eps", 1e-6);
+    m.rotary_base = value(config, "rope_theta", 10000.0);
+    // Where transformers 5 has it.
+    if (config.contains("rope_parameters") && config["rope_parameters"].is_object()) {
+      const ordered_json& rope = config["rope_parameters"];
+      m.rotary_base = value(rope, "rope_theta", m.rotary_base);
+      if (const std::string kind = value(rope, "rope_type", std::string("default")); kind != "default")
+        refuse(
+            fmt::format("\"rope_parameters\" has the rope_type \"{}\", only \"default\" is supported", kind));
+    }
+    m.untied = !value(config, "tie_word_embeddings", false);
     require("hidden_act", "silu");
     require("rope_scaling", nullptr);
     require("attention_bias", false);
     require("mlp_bias", false);
+    require("sliding_window", nullptr);
   } else {
     refuse("\"model_type\" is \"" + type + "\"; gpt2 and llama are supported");
   }
+  require("quantization_config", nullptr);
   shape.vocabulary = number("vocab_size");
   return shape;
 }
@@ -132,7 +154,8 @@ int import_weights(int argc, char** argv) {
   if (shape.model.kind == "gpt2" && !has_tensor(weights, "transformer.wte.weight"))
     for (io::CheckpointTensor& tensor : given)
       tensor.name = tensor.name.substr(std::string("transformer.").size());
-  std::vector<std::string> others = io::load_weights(program, given, weights);
+  // Llama is published in bf16, whose numbers f32 has all.
+  std::vector<std::string> others = io::load_weights(program, given, weights, {.convert = true});
   std::erase_if(others, [](const std::string& name) {  // masks, and the output layer once more
     return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
            name.ends_with("rotary_emb.inv_freq") || name == "lm_head.weight";
@@ -140,8 +163,8 @@ int import_weights(int argc, char** argv) {
   if (!others.empty())
     throw std::runtime_error(weights + ": has a tensor that the model has not: " + others.front());
 
-  io::CheckpointWriter writer(program, tensors, fs::path(out) / "checkpoints", 3,
-                              shape.model.documents(shape.vocabulary));
+  io::CheckpointWriter writer(program, tensors, fs::path(out) / "checkpoints", /*keep=*/3,
+                              {{"config.json", shape.model.hugging_face(shape.vocabulary)}});
   writer.save(
       0,
       {{"model", shape.model.json()}, {"vocabulary", shape.vocabulary}, {"seed", 1}, {"weights", weights}});

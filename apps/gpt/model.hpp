@@ -99,47 +99,41 @@ struct ModelOptions {
             {"epsilon", epsilon},   {"rotary_base", rotary_base},
             {"untied", untied},     {"dtype", dtype}};
   }
-  // What transformers wants to know of the weights: its config.json.
-  nlohmann::ordered_json hugging_face(std::int64_t vocabulary) const {
+  // The text of config.json, by which Hugging Face's transformers makes a model of the weights beside it.
+  std::string hugging_face(std::int64_t vocabulary) const {
+    nlohmann::ordered_json config = {{"model_type", kind},
+                                     {"vocab_size", vocabulary},
+                                     {"tie_word_embeddings", !untied},
+                                     {"torch_dtype", "float32"},
+                                     // Their defaults are ids of other vocabularies.
+                                     {"bos_token_id", nullptr},
+                                     {"eos_token_id", nullptr}};
     if (kind == "gpt2")
-      return {{"model_type", "gpt2"},
-              {"architectures", {"GPT2LMHeadModel"}},
-              {"activation_function", "gelu_new"},
-              {"n_layer", layers},
-              {"n_head", heads},
-              {"n_embd", heads * head_dim},
-              {"n_inner", hidden},
-              {"n_positions", context},
-              {"vocab_size", vocabulary},
-              {"layer_norm_epsilon", epsilon},
-              {"embd_pdrop", dropout},
-              {"attn_pdrop", dropout},
-              {"resid_pdrop", dropout},
-              {"tie_word_embeddings", !untied},
-              {"torch_dtype", "float32"}};
-    return {{"model_type", "llama"},
-            {"architectures", {"LlamaForCausalLM"}},
-            {"hidden_act", "silu"},
-            {"num_hidden_layers", layers},
-            {"num_attention_heads", heads},
-            {"num_key_value_heads", all_key_value_heads()},
-            {"hidden_size", heads * head_dim},
-            {"head_dim", head_dim},
-            {"intermediate_size", hidden},
-            {"max_position_embeddings", context},
-            {"vocab_size", vocabulary},
-            {"rms_norm_eps", epsilon},
-            {"rope_theta", rotary_base},
-            {"attention_bias", false},
-            {"mlp_bias", false},
-            {"tie_word_embeddings", !untied},
-            {"torch_dtype", "float32"}};
+      config.update({{"architectures", {"GPT2LMHeadModel"}},
+                     {"activation_function", "gelu_new"},
+                     {"n_layer", layers},
+                     {"n_head", heads},
+                     {"n_embd", heads * head_dim},
+                     {"n_inner", hidden},
+                     {"n_positions", context},
+                     {"layer_norm_epsilon", epsilon},
+                     {"attn_pdrop", dropout},
+                     {"embd_pdrop", dropout},
+                     {"resid_pdrop", dropout}});
+    else
+      config.update({{"architectures", {"LlamaForCausalLM"}},
+                     {"hidden_act", "silu"},
+                     {"num_hidden_layers", layers},
+                     {"num_attention_heads", heads},
+                     {"num_key_value_heads", all_key_value_heads()},
+                     {"hidden_size", heads * head_dim},
+                     {"head_dim", head_dim},
+                     {"intermediate_size", hidden},
+                     {"max_position_embeddings", context},
+                     {"rms_norm_eps", epsilon},
+                     {"rope_theta", rotary_base}});
+    return config.dump(2) + '\n';
   }
-  // What lies beside the weights in a checkpoint.
-  std::map<std::string, std::string> documents(std::int64_t vocabulary) const {
-    return {{"config.json", hugging_face(vocabulary).dump(2) + "\n"}};
-  }
-
   // From json() in a checkpoint; throws what nlohmann::json does where a key is missing.
   static ModelOptions from(const nlohmann::ordered_json& j) {
     ModelOptions o;

@@ -260,7 +260,9 @@ int Trainer::run() {
     saved_ = done;
   }
   folder_.emplace(out, "gpt", s_.toml, first, from ? done : -1);
-  writer_.emplace(*step_, states, root, static_cast<int>(s_.keep), s_.model.documents(train_->vocabulary()));
+  const std::map<std::string, std::string> texts{
+      {"config.json", s_.model.hugging_face(train_->vocabulary())}};
+  writer_.emplace(*step_, states, root, static_cast<int>(s_.keep), texts);
   progress_.emplace(s_.steps, !first, "tokens");
   progress_->note(s_.toml);
   progress_->note(description);

@@ -41,12 +41,11 @@ CheckpointTensor checkpoint_tensor(const Tensor& state, std::string file = "mode
 // neighbouring bytes of one file, which NFS leaves whole only between processes of one node.
 class CheckpointWriter {
  public:
-  // Makes the folder `root` and clears it of what killed runs have left. Keeps the newest `keep` checkpoints (0: all). Each has
-  // the `documents`, texts by file name, beside the tensors, for the programs of others. Throws
-  // std::invalid_argument where tensors do not fit together, std::runtime_error where root cannot be written to; on all
+  // Makes the folder `root` and clears it of what killed runs have left. Keeps the newest `keep` checkpoints (0: all).
+  // `texts` are files by name that each checkpoint has as well, for other programs. Throws std::invalid_argument where tensors do not fit together, std::runtime_error where root cannot be written to; on all
   // ranks alike.
   CheckpointWriter(const Program& program, std::vector<CheckpointTensor> tensors, std::filesystem::path root,
-                   int keep = 3, std::map<std::string, std::string> documents = {});
+                   int keep = 3, std::map<std::string, std::string> texts = {});
   // Waits as wait() does, unless an exception is passing and there are other ranks: the job is about to end then, and what
   // is not yet complete is left behind. Says on stderr what no save() or wait() has thrown.
   ~CheckpointWriter();

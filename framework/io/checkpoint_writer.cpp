@@ -110,7 +110,7 @@ struct CheckpointWriter::State {
   std::map<std::string, SafetensorsHeader> headers;
   fs::path root;
   int keep;
-  std::map<std::string, std::string> documents;
+  std::map<std::string, std::string> texts;
   int exceptions_at_start = std::uncaught_exceptions();
   std::int64_t attempts = 0;
 
@@ -197,11 +197,11 @@ void CheckpointWriter::State::complete(Save& save) const {
                                " bytes, but all ranks together wrote " + std::to_string(header.file_bytes) +
                                "; is the folder the same one for all ranks?");
   }
-  for (const auto& [name, text] : documents) write_file(save.partial / name, text);
+  for (const auto& [name, text] : texts) write_file(save.partial / name, text);
   write_file(save.partial / "state.json", state_text(save.state));
   for (const auto& entry : fs::directory_iterator(save.partial)) {
     const std::string name = entry.path().filename().string(), extension = entry.path().extension().string();
-    if (name != "state.json" && !documents.contains(name) &&
+    if (name != "state.json" && !texts.contains(name) &&
         !(extension == ".safetensors" && headers.contains(entry.path().stem().string())))
       fs::remove(entry.path());
   }
@@ -263,7 +263,7 @@ void CheckpointWriter::State::finish() {
 }
 
 CheckpointWriter::CheckpointWriter(const Program& program, std::vector<CheckpointTensor> tensors,
-                                   fs::path root, int keep, std::map<std::string, std::string> documents)
+                                   fs::path root, int keep, std::map<std::string, std::string> texts)
     : state_(std::make_unique<State>()) {
   Runtime& runtime = program.runtime();
   State& s = *state_;
@@ -273,7 +273,7 @@ CheckpointWriter::CheckpointWriter(const Program& program, std::vector<Checkpoin
   s.files = std::make_shared<const CheckpointFiles>(checkpoint_files(tensors));
   s.root = std::move(root);
   s.keep = keep;
-  s.documents = std::move(documents);
+  s.texts = std::move(texts);
   if (keep < 0)
     throw std::invalid_argument("[checkpoint] keep is " + std::to_string(keep) +
                                 ": give the number of checkpoints to keep, or 0 for all");

@@ -7,8 +7,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "framework/io/pretokenizer.hpp"
-
 namespace tegula::io {
 
 namespace {
@@ -25,12 +23,12 @@ class Tokenizer::Encoder {
   Encoder(const Tokenizer& tokenizer, std::vector<std::int32_t>& ids) : tokenizer_(tokenizer), ids_(ids) {}
 
   void encode_words(std::string_view text) {
-    if (tokenizer_.merges_.empty()) {
+    if (tokenizer_.merges_.empty() && tokenizer_.whole_words_.empty()) {
       for (char c : text) ids_.push_back(byte_id(c));
       return;
     }
     while (!text.empty()) {
-      const std::string_view word = text.substr(0, first_word(text));
+      const std::string_view word = text.substr(0, first_word(text, tokenizer_.rules_.words));
       text.remove_prefix(word.size());
       const std::size_t begin = ids_.size();
       if (const auto known = known_.find(word); known != known_.end()) {
@@ -38,7 +36,11 @@ class Tokenizer::Encoder {
         std::copy_n(ids_.data() + known->second.begin, known->second.count, ids_.data() + begin);
         continue;
       }
-      encode_word(word);
+      if (const auto whole = tokenizer_.whole_words_.find(std::string(word));
+          whole != tokenizer_.whole_words_.end())
+        ids_.push_back(whole->second);
+      else
+        encode_word(word);
       if (known_.size() < max_known) known_.emplace(word, Place{begin, ids_.size() - begin});
     }
   }
@@ -102,8 +104,8 @@ class Tokenizer::Encoder {
 };
 
 Tokenizer::Tokenizer(std::vector<std::string> tokens, std::vector<Merge> merges,
-                     std::vector<AddedToken> added)
-    : tokens_(std::move(tokens)), merges_(std::move(merges)), added_(std::move(added)) {
+                     std::vector<AddedToken> added, Rules rules)
+    : tokens_(std::move(tokens)), merges_(std::move(merges)), added_(std::move(added)), rules_(rules) {
   std::vector<bool> is_added(tokens_.size());
   for (std::size_t i = 0; i < added_.size(); ++i) {
     const auto id = static_cast<std::size_t>(added_[i].id);
@@ -118,6 +120,9 @@ Tokenizer::Tokenizer(std::vector<std::string> tokens, std::vector<Merge> merges,
   for (std::size_t id = 0; id < tokens_.size(); ++id)
     if (tokens_[id].size() == 1 && !is_added[id])
       byte_ids_[static_cast<unsigned char>(tokens_[id][0])] = static_cast<std::int32_t>(id);
+  if (rules_.ignore_merges)
+    for (std::size_t id = 0; id < tokens_.size(); ++id)
+      if (!is_added[id]) whole_words_.emplace(tokens_[id], static_cast<std::int32_t>(id));
   ranks_.reserve(merges_.size());
   for (std::size_t rank = 0; rank < merges_.size(); ++rank)
     ranks_.emplace(pair_key(merges_[rank].left, merges_[rank].right), static_cast<std::int32_t>(rank));

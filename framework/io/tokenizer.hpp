@@ -13,6 +13,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "framework/io/pretokenizer.hpp"
+
 namespace tegula::io {
 
 class Tokenizer {
@@ -30,7 +32,8 @@ class Tokenizer {
                          const std::function<void(int tokens)>& progress = {});
 
   // `path` is a folder with tokenizer.json or else vocab.json and merges.txt, or a file like tokenizer.json. Knows what
-  // GPT-2's files say and refuses files that ask for anything else. Throws std::runtime_error that names the file, the
+  // the files of GPT-2 and Llama 3 say and refuses files that ask for anything else. What a post-processor puts around a
+  // text (Llama's <|begin_of_text|>) is no part of it: encode() adds nothing. Throws std::runtime_error that names the file, the
   // key and the reason.
   static Tokenizer read(const std::filesystem::path& path);
   static Tokenizer parse(std::string_view tokenizer_json, const std::string& name);
@@ -38,7 +41,8 @@ class Tokenizer {
                          std::string_view merges_txt, const std::string& merges_name);
 
   // Writes tokenizer.json, vocab.json and merges.txt into `folder`, which must exist, for read() and for Hugging Face's
-  // libraries. The latter two can name no special token but <|endoftext|>: a tokenizer that has others leaves them out.
+  // libraries. The latter two can say neither Llama 3's rules nor special tokens but <|endoftext|>: a tokenizer that
+  // has them leaves these files out.
   void write(const std::filesystem::path& folder) const;
 
   // Special tokens that are spelled out in the text become their ids, as in Hugging Face's libraries. Callable from any
@@ -62,8 +66,14 @@ class Tokenizer {
     bool in_vocabulary;  // listed in the vocabulary, too
   };
 
+  struct Rules {  // by default GPT-2's
+    WordPattern words;
+    bool ignore_merges;  // a word that is a token is not put together from parts
+  };
+
   // Every byte must be a token of its own, and each merge's result must be its parts' bytes.
-  Tokenizer(std::vector<std::string> tokens, std::vector<Merge> merges, std::vector<AddedToken> added);
+  Tokenizer(std::vector<std::string> tokens, std::vector<Merge> merges, std::vector<AddedToken> added,
+            Rules rules = {});
 
   class Encoder;
   class Reader;
@@ -73,6 +83,8 @@ class Tokenizer {
   std::vector<std::string> tokens_;  // by id, in bytes
   std::vector<Merge> merges_;        // by rank: lower ones come first
   std::vector<AddedToken> added_;    // by id
+  Rules rules_;
+  std::unordered_map<std::string, std::int32_t> whole_words_;  // that ignore_merges looks for
   std::array<std::int32_t, 256> byte_ids_{};
   std::array<std::vector<std::int32_t>, 256> added_by_first_byte_;  // places in added_, longest token first
   std::unordered_map<std::uint64_t, std::int32_t> ranks_;           // of pairs

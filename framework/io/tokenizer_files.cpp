@@ -102,16 +102,65 @@ void require(const json& object, const char* key, std::initializer_list<json> su
        fmt::format("{} is not supported; expected {}", quoted(*found), fmt::join(names, " or ")));
 }
 
-// {"type": "ByteLevel"}, or also nothing or null unless `required`.
-void require_byte_level(const json& file, const char* key, bool required, const std::string& name) {
+void require_type(const json& object, std::initializer_list<json> supported, const std::string& where) {
+  member(object, "type", where);
+  require(object, "type", supported, where + ".");
+}
+
+// The object under a key of a file that cannot do without it.
+const json& part(const json& file, const char* key, const std::string& name) {
   const auto found = file.find(key);
-  if (found == file.end() || found->is_null()) {
-    if (required) fail(name + ": " + key, "is missing; expected {\"type\": \"ByteLevel\"}");
-    return;
+  if (found == file.end() || found->is_null())
+    fail(name + ": " + key, "is missing; expected {\"type\": \"ByteLevel\"}");
+  return *found;
+}
+
+// ByteLevel moves offsets only; TemplateProcessing puts tokens around a text, which encode() does not.
+void require_post_processor(const json& file, const std::string& name) {
+  const auto found = file.find("post_processor");
+  if (found == file.end() || found->is_null()) return;
+  const std::string where = name + ": post_processor";
+  require_type(*found, {"ByteLevel", "TemplateProcessing", "Sequence"}, where);
+  if ((*found)["type"] != "Sequence") return;
+  const json& processors = member(*found, "processors", where);
+  if (!processors.is_array()) fail(where + ".processors", "is not an array");
+  for (std::size_t i = 0; i < processors.size(); ++i)
+    require_type(processors[i], {"ByteLevel", "TemplateProcessing"},
+                 fmt::format("{}.processors[{}]", where, i));
+}
+
+// ByteLevel, with GPT-2's expression in it, or a Split by an expression and a ByteLevel that does not cut.
+WordPattern read_word_pattern(const json& file, const std::string& name) {
+  const json& whole = part(file, "pre_tokenizer", name);
+  const std::string where = name + ": pre_tokenizer";
+  require_type(whole, {"ByteLevel", "Sequence"}, where);
+  const json* bytes = &whole;
+  std::string bytes_where = where + ".";
+  WordPattern pattern = WordPattern::gpt2;
+  if (whole["type"] == "Sequence") {
+    const json& steps = member(whole, "pretokenizers", where);
+    const std::string list = where + ".pretokenizers";
+    if (!steps.is_array() || steps.size() != 2)
+      fail(list, "is not supported; expected a Split and a ByteLevel");
+    require_type(steps[0], {"Split"}, list + "[0]");
+    require_type(steps[1], {"ByteLevel"}, list + "[1]");
+    const json& given = member(member(steps[0], "pattern", list + "[0]"), "Regex", list + "[0].pattern");
+    if (given == expression(WordPattern::llama3))
+      pattern = WordPattern::llama3;
+    else if (given != expression(WordPattern::gpt2))
+      fail(list + "[0].pattern.Regex",
+           quoted(given) + " is not supported; expected that of GPT-2 or Llama 3");
+    require(steps[0], "behavior", {"Isolated"}, list + "[0].");
+    require(steps[0], "invert", {false}, list + "[0].");
+    bytes = &steps[1];
+    bytes_where = list + "[1].";
+    member(*bytes, "use_regex", list + "[1]");  // true if not said
+    require(*bytes, "use_regex", {false}, bytes_where);
+  } else {
+    require(*bytes, "use_regex", {true}, bytes_where);
   }
-  const std::string where = name + ": " + key;
-  const json& type = member(*found, "type", where);
-  if (type != "ByteLevel") fail(where + ".type", quoted(type) + " is not supported; expected \"ByteLevel\"");
+  require(*bytes, "add_prefix_space", {false}, bytes_where);
+  return pattern;
 }
 
 }  // namespace
@@ -171,7 +220,7 @@ class Tokenizer::Reader {
   bool has(const std::string& token) const { return ids_.contains(token); }
   std::int32_t id_of(const std::string& token) const { return ids_.at(token); }
 
-  Tokenizer finish(const std::string& where) {
+  Tokenizer finish(const std::string& where, Rules rules = {}) {
     std::ranges::sort(added_, {}, &AddedToken::id);
     std::vector<std::string> tokens;
     std::array<bool, 256> has_byte{};
@@ -196,7 +245,7 @@ class Tokenizer::Reader {
       fail(where, fmt::format("no token for the byte {:#04x}, spelled '{}'; each byte needs one",
                               missing - has_byte.begin(), to_alphabet(byte)));
     }
-    return {std::move(tokens), std::move(merges_), std::move(added_)};
+    return {std::move(tokens), std::move(merges_), std::move(added_), rules};
   }
 
  private:
@@ -245,7 +294,7 @@ void require_plain_model(const json& model, const std::string& where) {
   require(model, "dropout", {nullptr, 0.0}, prefix);
   require(model, "continuing_subword_prefix", {nullptr, ""}, prefix);
   require(model, "end_of_word_suffix", {nullptr, ""}, prefix);
-  require(model, "ignore_merges", {false}, prefix);
+  require(model, "ignore_merges", {false, true}, prefix);
 }
 
 // "a b", or ["a", "b"] as newer files have it.
@@ -270,11 +319,9 @@ Tokenizer Tokenizer::parse(std::string_view tokenizer_json, const std::string& n
   require_plain_model(model, model_name);
   const std::string prefix = name + ": ";
   for (const char* key : {"truncation", "padding", "normalizer"}) require(file, key, {nullptr}, prefix);
-  require_byte_level(file, "pre_tokenizer", /*required=*/true, name);
-  require(file["pre_tokenizer"], "add_prefix_space", {false}, prefix + "pre_tokenizer.");
-  require(file["pre_tokenizer"], "use_regex", {true}, prefix + "pre_tokenizer.");
-  require_byte_level(file, "post_processor", /*required=*/false, name);  // moves offsets only
-  require_byte_level(file, "decoder", /*required=*/true, name);
+  require_post_processor(file, name);
+  require_type(part(file, "decoder", name), {"ByteLevel"}, prefix + "decoder");
+  const Rules rules{read_word_pattern(file, name), model.value("ignore_merges", json(false)) == true};
 
   Reader reader;
   reader.read_vocabulary(member(model, "vocab", model_name), model_name + ".vocab");
@@ -299,7 +346,7 @@ Tokenizer Tokenizer::parse(std::string_view tokenizer_json, const std::string& n
     const auto [left, right] = parse_merge(merges[i], where);
     reader.add_merge(left, right, where);
   }
-  return reader.finish(model_name + ".vocab");
+  return reader.finish(model_name + ".vocab", rules);
 }
 
 Tokenizer Tokenizer::read(const fs::path& path) {
@@ -341,7 +388,9 @@ void Tokenizer::write(const fs::path& folder) const {
     merges.push_back(std::move(line));
   }
 
-  const bool plain = added_.empty() || (added_.size() == 1 && end_of_text() && added_[0].in_vocabulary);
+  const bool gpt2 = rules_.words == WordPattern::gpt2 && !rules_.ignore_merges;
+  const bool plain =
+      gpt2 && (added_.empty() || (added_.size() == 1 && end_of_text() && added_[0].in_vocabulary));
   if (plain) {
     write_file(folder / "vocab.json", ordered_json(vocabulary).dump());
     write_file(folder / "merges.txt", merge_lines);
@@ -349,16 +398,25 @@ void Tokenizer::write(const fs::path& folder) const {
     fs::remove(folder / "vocab.json");
     fs::remove(folder / "merges.txt");
   }
-  const ordered_json byte_level = {
-      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+  const auto byte_level = [](bool cuts) -> ordered_json {
+    return {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", cuts}};
+  };
+  ordered_json cut = byte_level(true);
+  if (rules_.words != WordPattern::gpt2) {
+    const ordered_json split = {{"type", "Split"},
+                                {"pattern", {{"Regex", expression(rules_.words)}}},
+                                {"behavior", "Isolated"},
+                                {"invert", false}};
+    cut = {{"type", "Sequence"}, {"pretokenizers", ordered_json::array({split, byte_level(false)})}};
+  }
   const ordered_json file = {{"version", "1.0"},
                              {"truncation", nullptr},
                              {"padding", nullptr},
                              {"added_tokens", std::move(added)},
                              {"normalizer", nullptr},
-                             {"pre_tokenizer", byte_level},
+                             {"pre_tokenizer", std::move(cut)},
                              {"post_processor", nullptr},
-                             {"decoder", byte_level},
+                             {"decoder", byte_level(true)},
                              {"model",
                               {{"type", "BPE"},
                                {"dropout", nullptr},
@@ -367,6 +425,7 @@ void Tokenizer::write(const fs::path& folder) const {
                                {"end_of_word_suffix", nullptr},
                                {"fuse_unk", false},
                                {"byte_fallback", false},
+                               {"ignore_merges", rules_.ignore_merges},
                                {"vocab", std::move(vocabulary)},
                                {"merges", std::move(merges)}}}};
   write_file(folder / "tokenizer.json", file.dump(1) + '\n');

@@ -48,6 +48,22 @@ def run_with_torch():
         os.execv(python, [python, *sys.argv])
 
 
+def run_with_packages():
+    """Starts this script again under the Python that has PyTorch and the packages of scripts/python-packages.txt."""
+    folder = ROOT / ".deps/python"
+    # Not the resolved path: it is by the name under which it was started that a Python finds its environment.
+    if pathlib.Path(sys.prefix) == folder:
+        return
+    listed = (ROOT / "scripts/python-packages.txt").read_bytes()
+    stamp = folder / "tegula-packages.txt"
+    if not stamp.exists() or stamp.read_bytes() != listed:
+        print("skipped: NOT TESTED against safetensors, tokenizers, transformers and tensorboard, as .deps/python lacks them "
+              "in the versions of scripts/python-packages.txt; install them with scripts/python", file=sys.stderr)
+        sys.exit(SKIPPED)
+    python = str(folder / "bin/python")
+    os.execv(python, [python, *sys.argv])
+
+
 def run(app, flags, environment=None):
     """Runs one of our programs; returns what it wrote to standard error."""
     if not os.access(app, os.X_OK):

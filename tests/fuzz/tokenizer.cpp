@@ -48,7 +48,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size == 0) return 0;
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
   const auto parse = [&] {
-    switch (data[0] % 4) {
+    switch (data[0] % 5) {
       case 0:  // tokenizer.json
         return Tokenizer::parse(text, "input");
       case 1: {  // more tokens of vocab.json, a zero byte, merges.txt
@@ -65,15 +65,25 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         file.merge_patch(nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false));
         return Tokenizer::parse(file.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), "input");
       }
+      case 3: {  // a text, cut as Llama 3 does
+        auto file = nlohmann::json::parse(
+            R"({"decoder": {"type": "ByteLevel"}, "model": {"type": "BPE", "merges": [], "ignore_merges": true},
+                "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+                  {"type": "Split", "behavior": "Isolated"}, {"type": "ByteLevel", "use_regex": false}]}})");
+        file["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] =
+            tegula::io::expression(tegula::io::WordPattern::llama3);
+        file["model"]["vocab"] = nlohmann::json::parse(vocabulary_of_bytes());
+        return Tokenizer::parse(file.dump(), "input");
+      }
       default:  // a text to learn from
-        return Tokenizer::train({&text, 1}, 257 + data[0] / 4);
+        return Tokenizer::train({&text, 1}, 257 + data[0] / 5);
     }
   };
   try {
     const Tokenizer tokenizer = parse();
     const auto ids = tokenizer.encode(text);
     if (tokenizer.decode(ids) != text) std::abort();
-    if (data[0] >= 252) {  // writing takes long
+    if (data[0] >= 251) {  // writing takes long
       tokenizer.write(folder());
       try {
         if (Tokenizer::read(folder()).encode(text) != ids) std::abort();

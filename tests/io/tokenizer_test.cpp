@@ -22,10 +22,10 @@ using nlohmann::json;
 using Ids = std::vector<std::int32_t>;
 using Strings = std::vector<std::string>;
 
-Strings words(std::string_view text) {
+Strings words(std::string_view text, WordPattern pattern = WordPattern::gpt2) {
   Strings result;
   while (!text.empty()) {
-    const std::size_t bytes = first_word(text);
+    const std::size_t bytes = first_word(text, pattern);
     result.emplace_back(text.substr(0, bytes));
     text.remove_prefix(bytes);
   }
@@ -133,6 +133,23 @@ TEST_CASE("the last space before a word goes with it, or stands alone") {
   CHECK(words("\u3000\u3000中") == Strings{"\u3000", "\u3000", "中"});
   CHECK(words("\r\n\r\nx") == Strings{"\r\n\r", "\n", "x"});
   CHECK(words("a\u00a0 b") == Strings{"a", "\u00a0", " b"});
+}
+
+TEST_CASE("words are those of Llama 3's pattern") {
+  const auto cut = [](std::string_view text) { return words(text, WordPattern::llama3); };
+  CHECK(cut("Hello world") == Strings{"Hello", " world"});
+  CHECK(cut("it's IT'S we'LL \u00fcber'x") ==
+        Strings{"it", "'s", " IT", "'S", " we", "'LL", " \u00fcber", "'x"});
+  CHECK(cut("'\u017f'") == Strings{"'\u017f", "'"});
+  CHECK(cut("12345 678") == Strings{"123", "45", " ", "678"});
+  CHECK(cut("$abc (x) -- end") == Strings{"$abc", " (", "x", ")", " --", " end"});
+  CHECK(cut("!\n\nword;\r\n x") == Strings{"!\n\n", "word", ";\r\n", " x"});
+  CHECK(cut("a \n\n  b") == Strings{"a", " \n\n", " ", " b"});
+  CHECK(cut("\t\tx  \t") == Strings{"\t", "\tx", "  \t"});
+  CHECK(cut("  1") == Strings{" ", " ", "1"});
+  CHECK(cut("\xff\xfey") == Strings{"\xff\xfe", "y"});
+  CHECK(cut(" \xffy") == Strings{" \xff", "y"});
+  CHECK(cut(" ") == Strings{" "});
 }
 
 TEST_CASE("a byte tokenizer has the bytes for tokens") {
@@ -405,6 +422,17 @@ json file_of_bytes() {
           {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", {"a b"}}}}};
 }
 
+// How Llama 3's file cuts a text.
+json llama3_words() {
+  return {{"type", "Sequence"},
+          {"pretokenizers",
+           {{{"type", "Split"},
+             {"pattern", {{"Regex", expression(WordPattern::llama3)}}},
+             {"behavior", "Isolated"},
+             {"invert", false}},
+            {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}};
+}
+
 TEST_CASE("tokenizer.json may spell merges as pairs and add tokens") {
   json file = file_of_bytes();
   file["model"]["merges"] = json::array({json::array({"a", "b"})});
@@ -441,21 +469,27 @@ TEST_CASE("what tokenizer.json asks for and is not supported is refused") {
         "t.json: model.end_of_word_suffix: \"</w>\" is not supported; expected null or \"\"");
   CHECK(refusal(R"({"model": {"continuing_subword_prefix": "@@"}})")
             .starts_with("t.json: model.continuing_subword_prefix: "));
-  CHECK(refusal(R"({"model": {"ignore_merges": true}})") ==
-        "t.json: model.ignore_merges: true is not supported; expected false");
+  CHECK(refusal(R"({"model": {"ignore_merges": 1}})") ==
+        "t.json: model.ignore_merges: 1 is not supported; expected false or true");
   CHECK(refusal(R"({"normalizer": {"type": "NFC"}})") ==
         "t.json: normalizer: an object is not supported; expected null");
   CHECK(refusal(R"({"padding": {}})") == "t.json: padding: an object is not supported; expected null");
   CHECK(refusal(R"({"pre_tokenizer": null})") ==
         "t.json: pre_tokenizer: is missing; expected {\"type\": \"ByteLevel\"}");
-  CHECK(refusal(R"({"pre_tokenizer": {"type": "Sequence"}})") ==
-        "t.json: pre_tokenizer.type: \"Sequence\" is not supported; expected \"ByteLevel\"");
+  CHECK(
+      refusal(R"({"pre_tokenizer": {"type": "Whitespace"}})") ==
+      "t.json: pre_tokenizer.type: \"Whitespace\" is not supported; expected \"ByteLevel\" or \"Sequence\"");
   CHECK(refusal(R"({"pre_tokenizer": {"add_prefix_space": true}})") ==
         "t.json: pre_tokenizer.add_prefix_space: true is not supported; expected false");
   CHECK(refusal(R"({"pre_tokenizer": {"use_regex": false}})") ==
         "t.json: pre_tokenizer.use_regex: false is not supported; expected true");
-  CHECK(refusal(R"({"post_processor": {"type": "TemplateProcessing"}})")
-            .starts_with("t.json: post_processor.type: \"Templ"));
+  CHECK(refusal(R"({"post_processor": {"type": "TemplateProcessing"}})").empty());
+  CHECK(refusal(R"({"post_processor": {"type": "BertProcessing"}})")
+            .starts_with("t.json: post_processor.type: \"Bert"));
+  CHECK(
+      refusal(
+          R"({"post_processor": {"type": "Sequence", "processors": [{"type": "ByteLevel"}, {"type": "X"}]}})")
+          .starts_with("t.json: post_processor.processors[1].type: \"X\""));
   CHECK(refusal(R"({"decoder": null})").starts_with("t.json: decoder: is missing"));
 
   CHECK(refusal(R"({"model": {"vocab": null}})") == "t.json: model: has no key 'vocab'");
@@ -504,6 +538,51 @@ TEST_CASE("what tokenizer.json asks for and is not supported is refused") {
         "t.json: added_tokens[0]: '&' and '<x>' both have the id 5");
   CHECK(refusal(R"({"added_tokens": [{"id": 256, "content": "ab"}, {"id": 256, "content": "ab"}]})") ==
         "t.json: added_tokens[1]: 'ab' is listed twice");
+}
+
+TEST_CASE("words that are split otherwise than in GPT-2 or Llama 3 are refused") {
+  const auto refusal = [](const std::string& path, const json& value) {
+    json file = file_of_bytes();
+    file["pre_tokenizer"] = llama3_words();
+    if (!path.empty()) file["pre_tokenizer"][json::json_pointer(path)] = value;
+    return message_of([&] { (void)Tokenizer::parse(file.dump(), "t.json"); });
+  };
+  CHECK(refusal("", {}).empty());
+  CHECK(refusal("/pretokenizers", {}) ==
+        "t.json: pre_tokenizer.pretokenizers: is not supported; expected a Split and a ByteLevel");
+  CHECK(refusal("/pretokenizers/0/type", "Digits")
+            .starts_with("t.json: pre_tokenizer.pretokenizers[0].type: \"Digits\" is not supported"));
+  CHECK(refusal("/pretokenizers/0/pattern", {{"String", " "}}) ==
+        "t.json: pre_tokenizer.pretokenizers[0].pattern: has no key 'Regex'");
+  CHECK(refusal("/pretokenizers/0/pattern/Regex", "[a-z]+") ==
+        "t.json: pre_tokenizer.pretokenizers[0].pattern.Regex: \"[a-z]+\" is not supported; expected that of "
+        "GPT-2 "
+        "or Llama 3");
+  CHECK(refusal("/pretokenizers/0/behavior", "Removed")
+            .starts_with("t.json: pre_tokenizer.pretokenizers[0].behavior: \"Removed\""));
+  CHECK(refusal("/pretokenizers/0/invert", true)
+            .starts_with("t.json: pre_tokenizer.pretokenizers[0].invert: true"));
+  CHECK(refusal("/pretokenizers/1/use_regex", true)
+            .starts_with("t.json: pre_tokenizer.pretokenizers[1].use_regex: true"));
+}
+
+TEST_CASE("a word that is a token is not put together where merges are ignored") {
+  json file = file_of_bytes();
+  file["model"]["vocab"]["xyz"] = 257;  // that no merge makes
+  const auto cut = [](const Tokenizer& tokenizer, std::string_view text) {
+    Strings tokens;
+    for (std::int32_t id : tokenizer.encode(text)) tokens.emplace_back(tokenizer.token(id));
+    return tokens;
+  };
+  CHECK(cut(Tokenizer::parse(file.dump(), "t.json"), "xyz ab") == Strings{"x", "y", "z", " ", "ab"});
+  file["model"]["ignore_merges"] = true;
+  const Tokenizer tokenizer = Tokenizer::parse(file.dump(), "t.json");
+  CHECK(cut(tokenizer, "xyz,xyz ab xyzab") ==
+        Strings{"xyz", ",", "xyz", " ", "ab", " ", "x", "y", "z", "ab"});
+  const TemporaryFolder folder;
+  tokenizer.write(folder.path());
+  CHECK(!std::filesystem::exists(folder / "vocab.json"));  // which cannot say so
+  CHECK(cut(Tokenizer::read(folder.path()), "xyz") == Strings{"xyz"});
 }
 
 TEST_CASE("files that are no tokenizer are refused") {

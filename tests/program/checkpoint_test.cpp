@@ -241,7 +241,7 @@ TEST_CASE("the newest are kept, a step saved again is replaced, and what killed 
   CHECK(!io::newest_checkpoint(folder.path()));
   CHECK(!io::newest_checkpoint(folder / "nowhere"));
   {
-    io::CheckpointWriter writer(program, entries, folder.path(), 2);
+    io::CheckpointWriter writer(program, entries, folder.path(), 2, {{"config.json", "of others\n"}});
     CHECK(names_in(folder.path()) == std::set<std::string>{"latest", "mine.partial", "step-00000009"});
     runtime.barrier();
     for (int step : {10, 20, 30}) {
@@ -251,6 +251,9 @@ TEST_CASE("the newest are kept, a step saved again is replaced, and what killed 
     writer.wait();
     runtime.barrier();
     CHECK(read(folder / "latest") == "step-00000030\n");
+    CHECK(names_in(folder / "step-00000030") ==
+          std::set<std::string>{"config.json", "model.safetensors", "state.json"});
+    CHECK(read(folder / "step-00000030/config.json") == "of others\n");
     CHECK(names_in(folder.path()) ==
           std::set<std::string>{"latest", "mine.partial", "step-00000009", "step-00000020", "step-00000030"});
     runtime.barrier();
