@@ -39,12 +39,13 @@ def read(path):
 
 
 def write_tokenizer(folder, vocabulary):
-    """A byte-pair encoding of so many tokens, as GPT-2's files have it: the bytes, pairs of bytes, <|endoftext|>."""
+    """A byte-pair encoding of so many tokens, as GPT-2's files have it: the bytes and, if more than those, pairs of bytes and
+    <|endoftext|>."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = itertools.count(256)
     letters = [chr(byte if byte in printable else next(others)) for byte in range(256)]
-    pairs = list(itertools.islice(itertools.product(letters, letters), vocabulary - 257))
-    tokens = [*letters, *map("".join, pairs), "<|endoftext|>"]
+    pairs = list(itertools.islice(itertools.product(letters, letters), max(vocabulary - 257, 0)))
+    tokens = [*letters, *map("".join, pairs), "<|endoftext|>"][:vocabulary]
     assert len(tokens) == vocabulary
     folder = pathlib.Path(folder)
     (folder / "vocab.json").write_text(json.dumps({token: id for id, token in enumerate(tokens)}))
