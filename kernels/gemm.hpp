@@ -45,9 +45,9 @@ struct Gemm {
         {1, 19, 35, 70, false, true, 1, 0, false, relu, true},
         {2, 16, 10, 3, false, true, 1, 1, false, tanh, true},
         {1, 64, 10, 300, true, false, 1, 0, false, sigmoid, true},
-        {1, 128, 512, 784, false, false, 1, 0, true, relu, false},
         {3, 1, 1, 70, false, true, 2, 0, false, identity, false},
         {1, 1, 1, 100003, true, false, 0.5f, 1, true, relu, false},
+        {1, 128, 512, 784, false, false, 1, 0, true, relu, false},
     };
   }
 
