@@ -71,6 +71,13 @@ struct Estimation {
   }
 
   std::string text(double items, const char* kind, DType dtype) const {
+    return figures(items, kind, dtype) +
+           fmt::format(
+               "from {} tasks and {} messages per step; compiled in {:.1f} s, estimated in {:.2f} s\n",
+               found.tasks, found.messages, compile_seconds, estimate_seconds);
+  }
+  // The same without how it was found.
+  std::string figures(double items, const char* kind, DType dtype) const {
     const nlohmann::ordered_json j = json(items, dtype);
     auto number = [&](const char* key) { return j[key].get<double>(); };
     return fmt::format("{}: {} ranks on {} nodes\n", cluster.name, seats.size(), seats.back().node + 1) +
@@ -82,10 +89,7 @@ struct Estimation {
            fmt::format("memory   {:.2f} GB of tiles on one rank at most\n",
                        number("most_memory_bytes") * 1e-9) +
            fmt::format("energy   {:.3g} kJ per step, {:.3g} J per 1,000 {}\n", found.joules * 1e-3,
-                       1000 * found.joules / items, kind) +
-           fmt::format(
-               "from {} tasks and {} messages per step; compiled in {:.1f} s, estimated in {:.2f} s\n",
-               found.tasks, found.messages, compile_seconds, estimate_seconds);
+                       1000 * found.joules / items, kind);
   }
 
   // The first rank whose tiles need more memory than it has, or -1.

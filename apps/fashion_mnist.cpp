@@ -100,7 +100,8 @@ int main(int argc, char** argv) {
   io::RunFolder folder(s.out, s.model, options.toml(), first);
   io::Progress progress(steps, !first);
   progress.note(options.toml());
-  apps::note_in_trace(runtime, g, plan, train_step.full(), folder);
+  apps::note_in_trace(runtime, g, plan, train_step.full(), folder, static_cast<double>(batch.extent()),
+                      "images");
   if (s.print_plan) progress.note(plan.describe(g) + train_step.full().report());
 
   apps::LossQueue losses(runtime, loss, progress, folder);
@@ -120,6 +121,7 @@ int main(int argc, char** argv) {
       running = losses.push({done, epoch, data.size()}, step);
     }
     const double mean_loss = losses.drain();
+    if (Runtime::simulated()) return 0;  // there is nothing to judge nor to save
     const double images_per_s = images / watch.seconds();
     result = apps::evaluate(runtime, test_step, net, loss, test, classes);
     progress.note(fmt::format("epoch {}: test loss {:.4f}, test accuracy {:.4f}, {:.0f} images/s", epoch,

@@ -264,15 +264,17 @@ inline double gemm_peak() {
 }
 
 // Collective: what the tools that read a trace want to know of a run. The peak is that of a core, so none where a GPU works.
+// A step works on so many `items`, of a kind such as images, mostly in `dtype`.
 inline void note_in_trace(Runtime& runtime, Graph& graph, const Plan& plan, const Program& step,
-                          const io::RunFolder& folder) {
+                          const io::RunFolder& folder, double items, const char* kind, DType dtype = f32) {
   if (!runtime.traced()) return;
   runtime.note_in_trace("plan", plan.describe(graph) + step.report());
   runtime.note_in_trace("results", std::filesystem::absolute(folder.path()).string());
-#ifndef STARPU_SIMGRID
-  if (runtime.rank() == 0 && runtime.gpus() == 0)
+  runtime.note_in_trace("items_per_step", items);
+  runtime.note_in_trace("items", std::string(kind));
+  runtime.note_in_trace("dtype", std::string(name_of(dtype)));
+  if (runtime.rank() == 0 && runtime.gpus() == 0 && !Runtime::simulated())
     runtime.note_in_trace("gemm_peak_gflops", gemm_peak() * 1e-9);
-#endif
 }
 
 // Memory of this process that is not swapped out.

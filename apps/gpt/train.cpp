@@ -269,12 +269,13 @@ int Trainer::run() {
   if (first) {
     tokenizer_.write(folder_->path());
     events_.emplace(folder_->path());
-    peak_ = gemm_peak();
+    peak_ = Runtime::simulated() ? 0 : gemm_peak();
   }
   double workers = runtime_.cpu_workers() + runtime_.gpus();
   runtime_.sum_over_ranks(&workers, 1);
   peak_ *= workers;
-  note_in_trace(runtime_, net_.graph, plan_, *step_, *folder_);
+  note_in_trace(runtime_, net_.graph, plan_, *step_, *folder_,
+                static_cast<double>(s_.batch * s_.model.context), "tokens", s_.model.transformer().dtype);
   if (from) progress_->note(fmt::format("resumed from {} at step {}", from->string(), done));
 
   auto judge = [&] {
@@ -298,6 +299,7 @@ int Trainer::run() {
     bind_windows(*step_, net_, train_, batches_.starts(done));
     pending_.push_back({++done, rate, step_->run({{"learning_rate", rate}})});
     report(16);
+    if (Runtime::simulated()) continue;
     if (s_.validate_every > 0 && done % s_.validate_every == 0) last = judge(), judged = done;
     if (s_.save_every > 0 && done % s_.save_every == 0) {
       report(0);  // who resumes from the checkpoint finds the metrics of all its steps
@@ -307,6 +309,7 @@ int Trainer::run() {
     running = runtime_.agree(non_finite_.empty() ? 0 : Runtime::failure_code) == 0;
   }
   report(0);
+  if (Runtime::simulated()) return 0;  // there is nothing to judge nor to save
   if (!all_finite()) {
     writer_->wait();  // a checkpoint from before, maybe
     const auto op = runtime_.first_non_finite();

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <signal.h>
+#include <starpu_mpi.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -16,6 +17,7 @@
 
 #include "framework/runtime/heartbeat.hpp"
 #include "framework/runtime/runtime.hpp"
+#include "framework/runtime/simulated.hpp"
 
 namespace tegula {
 namespace detail {
@@ -39,6 +41,7 @@ Place place_in_job() {
   MPI_Initialized(&initialized);
   MPI_Finalized(&finalized);
   Place place;
+  if (simulated) return {true, starpu_mpi_world_rank(), starpu_mpi_world_size()};
   place.in_mpi = initialized && !finalized;
   if (place.in_mpi) {
     MPI_Comm_rank(MPI_COMM_WORLD, &place.rank);
@@ -122,7 +125,7 @@ int fail(const std::string& message) {
   const Place place = place_in_job();
   // Rank 0 goes first: if it failed as well, the launcher soon ends this one, with SIGTERM.
   const int earlier = signal_caught;
-  if (place.rank != 0)
+  if (place.rank != 0 && !simulated)
     for (int i = 0; i < 30 && signal_caught == earlier; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
   if (place.size > 1 && signal_caught != earlier) std::_Exit(1);
@@ -132,6 +135,7 @@ int fail(const std::string& message) {
   if (place.in_mpi) {
     Heartbeat::announce_failure();
     banners = false;
+    if (simulated) std::_Exit(1);  // the process of all ranks
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
   std::_Exit(1);
@@ -149,6 +153,12 @@ Job& Job::start(int argc, char** argv) {
 const Job& Job::current() { return start(0, nullptr); }
 
 Job::Job(int argc, char** argv) {
+  if (simulated) {  // StarPU has started MPI; and a signal ends the process of all ranks
+    tasks = MPI_COMM_WORLD;
+    rank = starpu_mpi_world_rank();
+    size = starpu_mpi_world_size();
+    return;
+  }
   int initialized = 0, threads = 0;
   MPI_Initialized(&initialized);
   if (!initialized) {
@@ -175,6 +185,7 @@ Job::Job(int argc, char** argv) {
 }
 
 Job::~Job() {
+  if (simulated) return;  // StarPU has started MPI and ends it
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (finalized) return;
@@ -184,6 +195,8 @@ Job::~Job() {
   MPI_Comm_free(&tasks);
   if (owns_mpi_) MPI_Finalize();
 }
+
+bool Job::messages() const { return size > 1 || simulated; }
 
 int Job::signal_received() const { return signal_caught.load(); }
 

@@ -23,6 +23,9 @@ class Job {
   MPI_Comm tasks = MPI_COMM_NULL;    // for the messages of StarPU
   MPI_Comm control = MPI_COMM_NULL;  // for ours
 
+  // Whether StarPU is started with MPI: simulated, that is how it is started at all.
+  bool messages() const;
+
   // While a Runtime lives, the process may not leave without telling its peers: an exit then aborts the job.
   void set_busy(bool busy) { busy_ = busy; }
 

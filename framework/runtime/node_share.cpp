@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <memory>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -15,6 +16,8 @@
 #ifdef TEGULA_CUDA
 #include <cuda_runtime_api.h>
 #endif
+
+#include "framework/runtime/simulated.hpp"
 
 namespace tegula::detail {
 namespace {
@@ -144,6 +147,17 @@ void take_gpus([[maybe_unused]] MPI_Comm node, [[maybe_unused]] NodeShare& share
 
 NodeShare share_node(const Job& job) {
   NodeShare share;
+  if (simulated) {
+    const SimulatedPlace& place = simulated_place(job.rank, job.size);
+    // A rank that has GPUs keeps one core for host code.
+    share.cores.resize(place.type().gpus > 0 ? place.seat.workers + 1 : place.seat.workers);
+    if (place.type().gpus > 0) share.gpus.resize(place.seat.workers);
+    std::iota(share.cores.begin(), share.cores.end(), 0);
+    std::iota(share.gpus.begin(), share.gpus.end(), 0);
+    share.node = place.seat.node;
+    share.nodes = place.cluster.seats(job.size).back().node + 1;
+    return share;
+  }
   MPI_Comm node = MPI_COMM_NULL;
   MPI_Comm_split_type(job.control, MPI_COMM_TYPE_SHARED, job.rank, MPI_INFO_NULL, &node);
 

@@ -20,6 +20,7 @@
 #include "framework/runtime/job.hpp"
 #include "framework/runtime/node_share.hpp"
 #include "framework/runtime/shutdown.hpp"
+#include "framework/runtime/simulated.hpp"
 #include "framework/runtime/startup_table.hpp"
 #include "framework/runtime/task_monitor.hpp"
 #include "framework/runtime/trace.hpp"
@@ -95,7 +96,7 @@ struct Runtime::State {
   void shut_down();
   void write_trace() const;
   void wait_for_all() const {
-    if (job.size > 1)
+    if (job.messages())
       starpu_mpi_wait_for_all(job.tasks);
     else
       starpu_task_wait_for_all();
@@ -143,6 +144,7 @@ void Runtime::State::choose_workers(const RuntimeOptions& options, const detail:
 
   conf.ncpus = cpu_workers;
   conf.ncuda = gpus;
+  if (detail::simulated) return;  // there is nothing to bind to
   conf.nopencl = conf.nhip = 0;
   conf.use_explicit_workers_cuda_gpuid = gpus > 0;
   std::ranges::copy(share.gpus, conf.workers_cuda_gpuid);
@@ -165,11 +167,12 @@ void Runtime::State::choose_scheduler(const RuntimeOptions& options, starpu_conf
                                                       : "lws";
   const starpu_sched_policy* found = find_scheduler(scheduler);
   conf.sched_policy_name = scheduler.c_str();
-  if (found && gpus == 0) {  // a worker that also watches a GPU must not sleep
+  if (found && gpus == 0 && !detail::simulated) {  // a worker that also watches a GPU must not sleep
     policy = detail::sleeping_when_idle(*found);
     conf.sched_policy_name = nullptr;
     conf.sched_policy = &policy;
   }
+  if (detail::simulated) return;  // costs come from the cluster's file
   environment.set("STARPU_CALIBRATE", "1");
   conf.calibrate = std::atoi(std::getenv("STARPU_CALIBRATE"));
   if (!std::getenv("STARPU_PERF_MODEL_DIR")) provide_model_directory(environment);
@@ -188,7 +191,7 @@ void Runtime::State::start(const RuntimeOptions& options, int argc, char** argv)
   keep_freed_memory();
 
   const int failed =
-      job.size > 1 ? starpu_mpi_init_conf(nullptr, nullptr, 0, job.tasks, &conf) : starpu_init(&conf);
+      job.messages() ? starpu_mpi_init_conf(nullptr, nullptr, 0, job.tasks, &conf) : starpu_init(&conf);
   if (failed)
     throw std::runtime_error(
         fmt::format("[runtime] StarPU cannot start {} CPU and {} GPU workers on rank {}: {}", cpu_workers,
@@ -198,11 +201,12 @@ void Runtime::State::start(const RuntimeOptions& options, int argc, char** argv)
   job.set_busy(true);
   if (job.size > 1) starpu_mpi_comm_stats_enable();
   // A task is one thread's work; parallelism is between tasks.
-  if (omp_set_num_threads)
+  if (omp_set_num_threads && !detail::simulated)
     starpu_execute_on_each_worker([](void*) { omp_set_num_threads(1); }, nullptr, STARPU_CPU);
-  if (job.size > 1) heartbeat.emplace(job, std::chrono::seconds(options.silence_limit_s));
-  detail::task_monitor().check_finite = options.check_finite;
-  if (options.print_table)
+  if (job.size > 1 && !detail::simulated)
+    heartbeat.emplace(job, std::chrono::seconds(options.silence_limit_s));
+  detail::task_monitor().check_finite = options.check_finite && !detail::simulated;
+  if (options.print_table && !detail::simulated)
     detail::print_startup_table(job, {share.node, share.nodes, cpu_workers, gpus, scheduler});
 }
 
@@ -219,7 +223,7 @@ void Runtime::State::shut_down() {
     if (vote.request != MPI_REQUEST_NULL) job.complete(vote.request, "a vote");
   detail::before_shutdown().run();
   heartbeat.reset();
-  if (job.size > 1) {
+  if (job.messages()) {
     if (!std::getenv("STARPU_MPI_STATS") && _starpu_mpi_comm_amounts_shutdown) {
       starpu_mpi_comm_stats_disable();
       _starpu_mpi_comm_amounts_shutdown();
@@ -261,6 +265,8 @@ int Runtime::cpu_workers() const { return state_->cpu_workers; }
 int Runtime::gpus() const { return state_->gpus; }
 const std::string& Runtime::scheduler() const { return state_->scheduler; }
 
+bool Runtime::simulated() { return detail::simulated; }
+
 bool Runtime::traced() const { return state_->trace.has_value(); }
 void Runtime::note_in_trace(const std::string& key, const std::string& value) {
   if (state_->trace) state_->trace->note(key, value);
@@ -279,10 +285,13 @@ void Runtime::wait_until_pending(int tasks) {
   detail::task_monitor().rethrow();
 }
 
+int Runtime::pending() const { return starpu_task_nsubmitted(); }
+
 int Runtime::agree(int code) {
   State& s = *state_;
   if (s.job.signal_received() != 0) code = std::max(code, interrupt_code);
-  if (s.job.size == 1) return s.agreed = std::max(s.agreed, code);
+  // Simulated ranks all do alike.
+  if (s.job.size == 1 || detail::simulated) return s.agreed = std::max(s.agreed, code);
   Vote& vote = s.votes[s.votes_cast++ % vote_lag];  // the one cast `vote_lag` calls ago
   if (vote.request != MPI_REQUEST_NULL) {
     s.job.complete(vote.request, "a vote");
@@ -299,6 +308,7 @@ std::optional<NonFinite> Runtime::first_non_finite() {
   wait();
   std::optional<NonFinite> mine = detail::task_monitor().take_non_finite();
   const detail::Job& job = state_->job;
+  if (detail::simulated) return std::nullopt;
   constexpr std::uint64_t none = UINT64_MAX;
   std::vector<std::uint64_t> sequences(job.size);
   const std::uint64_t sequence = mine ? mine->sequence : none;
@@ -316,12 +326,16 @@ std::optional<NonFinite> Runtime::first_non_finite() {
 }
 
 void Runtime::sum_over_ranks(double* values, int count) {
+  if (detail::simulated)
+    return detail::sum_over_simulated_ranks(state_->job.rank, state_->job.size, values, count);
   MPI_Request request;
   MPI_Iallreduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_SUM, state_->job.control, &request);
   state_->job.complete(request, "sums");
 }
 
 void Runtime::barrier() {
+  if (detail::simulated)
+    return detail::sum_over_simulated_ranks(state_->job.rank, state_->job.size, nullptr, 0);
   MPI_Request request;
   MPI_Ibarrier(state_->job.control, &request);
   state_->job.complete(request, "arrival at a barrier");
@@ -336,6 +350,14 @@ Runtime::Traffic Runtime::traffic() const {
   if (job.size == 1) return {0, 0};
   std::vector<std::size_t> sent(job.size), received(job.size);
   starpu_mpi_comm_stats_retrieve(sent.data());
+  if (detail::simulated) {  // the counts of all ranks, to read one's own column
+    std::vector<double> all(static_cast<std::size_t>(job.size) * job.size, 0);
+    std::ranges::copy(sent, all.begin() + std::ptrdiff_t{job.rank} * job.size);
+    detail::sum_over_simulated_ranks(job.rank, job.size, all.data(), static_cast<int>(all.size()));
+    for (int from = 0; from < job.size; ++from)
+      received[from] = static_cast<std::size_t>(all[static_cast<std::size_t>(from) * job.size + job.rank]);
+    return {std::reduce(sent.begin(), sent.end()), std::reduce(received.begin(), received.end())};
+  }
   static_assert(sizeof(std::size_t) == sizeof(std::uint64_t));
   MPI_Request request;
   MPI_Ialltoall(sent.data(), 1, MPI_UINT64_T, received.data(), 1, MPI_UINT64_T, job.control, &request);

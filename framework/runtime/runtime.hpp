@@ -45,6 +45,10 @@ class Runtime {
   int gpus() const;         // of this rank
   const std::string& scheduler() const;
 
+  // Whether this program was built for SimGrid: tasks and messages take the time that they would on a described cluster
+  // (docs/simulation.md), but kernels do not run, so that all values are 0.
+  static bool simulated();
+
   bool traced() const;  // whether a trace is recorded
   // Puts a fact about the run into the trace; does nothing where none is recorded. docs/traces.md lists the keys that
   // the tools know: plan, gemm_peak_gflops, results.
@@ -55,6 +59,7 @@ class Runtime {
   void wait();
   // Waits until at most `tasks` submitted tasks are unfinished; rethrows as wait() does.
   void wait_until_pending(int tasks);
+  int pending() const;  // how many are
 
   // Largest `code` that any rank has passed, the same on all ranks, agreed without stopping the
   // pipeline: the answer to call i uses the codes given up to call i - lag. Every rank calls it at the same

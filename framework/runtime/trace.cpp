@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "framework/io/file.hpp"
+#include "framework/runtime/simulated.hpp"
 
 #ifndef STARPU_SIMGRID
 // StarPU asks for it at every event it records, and its own asks the kernel: that was a third of what a trace costs. Takes the place
@@ -97,23 +98,26 @@ Trace::Trace(const std::filesystem::path& folder, const Job& job, int argc, cons
   environment.override("STARPU_FXT_SUFFIX", "rank");
   environment.set("STARPU_TRACE_BUFFER_SIZE", std::to_string(buffer_mb));
   // Not what queues and locks do, nor the shape of every operand, which costs as much as all the rest.
-  environment.set("STARPU_FXT_EVENTS", "TASK|TASK_VERBOSE|WORKER|WORKER_VERBOSE|DSM|DSM_VERBOSE|MPI");
+  constexpr const char* events = "TASK|TASK_VERBOSE|WORKER|WORKER_VERBOSE|DSM|DSM_VERBOSE|MPI";
+  if (simulated)
+    environment.override("STARPU_FXT_EVENTS", events);  // of which the rank before has left the first word
+  else
+    environment.set("STARPU_FXT_EVENTS", events);
   starpu_fxt_autostart_profiling(1);  // or StarPU would look at that only when recording is started once more
   run_ = {{"format", format},
           {"command", command_line(argc, argv)},
           {"date", date()},
           {"ranks", job.size},
           {"starpu", starpu_version()},
-#ifdef STARPU_SIMGRID
-          {"simulated", true},
-#else
-          {"simulated", false},
-#endif
+          {"simulated", simulated},
           {"gemm_peak_gflops", nullptr},
           {"plan", ""},
           {"results", nullptr}};
   char host[256] = "?";
-  ::gethostname(host, sizeof host - 1);
+  if (simulated)
+    fmt::format_to_n(host, sizeof host - 1, "node {}{}", simulated_place(job.rank, job.size).seat.node, '\0');
+  else
+    ::gethostname(host, sizeof host - 1);
   rank_ = {{"format", format},
            {"rank", job.rank},
            {"host", host},

@@ -53,13 +53,13 @@ std::int64_t Cluster::memory(const Seat& seat) const {
   return type.memory * seat.workers / std::max(type.cores, 1);
 }
 
-namespace {
-
-DType parse_dtype(const std::string& name) {
+DType find_dtype(const std::string& name) {
   for (int i = 0; i <= static_cast<int>(DType::u8); ++i)
     if (name == name_of(static_cast<DType>(i))) return static_cast<DType>(i);
   throw std::runtime_error(fmt::format("there is no dtype '{}'; there are f32, f64, bf16 and f16", name));
 }
+
+namespace {
 
 constexpr double giga = 1e9, micro = 1e-6;
 
@@ -156,7 +156,7 @@ class ClusterFile : io::TomlFile {
     each(node, [&](const std::string& key, const toml::node& value) {
       if (key == "gflops")
         each(value, [&](const std::string& dtype, const toml::node& peak) {
-          device.flops[parse_dtype(dtype)] = rate(peak) * giga;
+          device.flops[find_dtype(dtype)] = rate(peak) * giga;
         });
       else if (key == "bandwidth")
         device.bandwidth = rate(value) * giga;
@@ -189,7 +189,7 @@ class ClusterFile : io::TomlFile {
     const std::size_t space = op.find(' ');
     find_op(op.substr(0, space));
     if (space == std::string::npos) throw std::runtime_error("name op and dtype, as in \"gemm f32\"");
-    parse_dtype(op.substr(space + 1));
+    find_dtype(op.substr(space + 1));
     constexpr double infinity = std::numeric_limits<double>::infinity();
     Rates& found = device.measured[op] = {0, infinity, infinity};
     each(node, [&](const std::string& key, const toml::node& value) {

@@ -88,6 +88,9 @@ struct Cluster {
   std::int64_t memory(const Seat& seat) const;  // of a rank
 };
 
+// Throws std::runtime_error where there is no such dtype.
+DType find_dtype(const std::string& name);
+
 // Throws std::runtime_error, starting with "name:line:", for what is not TOML, unknown keys, devices and sites that there are not,
 // rates that are not positive.
 Cluster parse_cluster(const std::string& text, const std::string& name);

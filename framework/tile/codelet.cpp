@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "framework/runtime/shutdown.hpp"
+#include "framework/runtime/simulated.hpp"
 #include "framework/runtime/task_monitor.hpp"
 #include "kernels/finite.hpp"
 
@@ -90,6 +91,15 @@ struct NamedCodelet {
       codelet.cuda_flags[0] = STARPU_CUDA_ASYNC;
     }
 #endif
+    if (simulated) {
+      model.type = STARPU_PER_WORKER;
+      model.worker_cost_function = [](starpu_task* task, unsigned worker, unsigned) {
+        auto& arguments = *static_cast<TaskArguments*>(task->cl_arg);
+        return 1e6 * simulation::task_seconds(*arguments.op, arguments.attributes(), arguments.dtype,
+                                              simulated_place().device(worker));
+      };
+      codelet.cuda_funcs[0] = run_on_cpu;  // for StarPU to know that there is one
+    }
     codelet.nbuffers = STARPU_VARIABLE_NBUFFERS;
     codelet.model = &model;
     codelet.name = symbol.c_str();

@@ -10,6 +10,7 @@
 
 #include "framework/runtime/heartbeat.hpp"
 #include "framework/runtime/job.hpp"
+#include "framework/runtime/simulated.hpp"
 #include "framework/runtime/task_monitor.hpp"
 #include "framework/tile/handle.hpp"
 
@@ -19,14 +20,27 @@ namespace {
 // Host code as a task: the argument is a HostCode that the task owns.
 struct HostCode {
   std::function<void(void*)> function;
+  std::int64_t bytes;
+  bool writes;
 };
+
+// Simulated, it takes the time of a pass over the tile, and what it would write is not made up.
+void simulate(const HostCode& code, void* data) {
+  const simulation::Device& core = detail::simulated_place().type().core;
+  starpu_sleep(static_cast<float>(core.overhead + static_cast<double>(code.bytes) / core.bandwidth));
+  if (!code.writes) code.function(data);
+}
 
 void run_host_code(void** buffers, void* argument) {
   const std::unique_ptr<HostCode> code(static_cast<HostCode*>(argument));
   if (detail::task_monitor().failed()) return;
   try {
-    code->function(
-        reinterpret_cast<void*>(STARPU_VARIABLE_GET_PTR(buffers[0])));  // NOLINT(performance-no-int-to-ptr)
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): StarPU keeps addresses as integers
+    auto* data = reinterpret_cast<void*>(STARPU_VARIABLE_GET_PTR(buffers[0]));
+    if (detail::simulated)
+      simulate(*code, data);
+    else
+      code->function(data);
   } catch (...) {
     detail::task_monitor().record_error(std::current_exception());
   }
@@ -40,9 +54,10 @@ void submit_host_code(const Tile& tile, starpu_data_access_mode mode, std::funct
     c.cpu_funcs[0] = run_host_code;
     c.nbuffers = STARPU_VARIABLE_NBUFFERS;
     c.name = "host";
+    if (detail::simulated) c.flags = STARPU_CODELET_SIMGRID_EXECUTE;
     return c;
   }();
-  auto code = std::make_unique<HostCode>(std::move(function));
+  auto code = std::make_unique<HostCode>(std::move(function), tile.bytes(), mode == STARPU_W);
   starpu_task* task = starpu_task_create();
   task->cl = &codelet;
   task->cl_arg = code.get();

@@ -1,5 +1,4 @@
-// tegula-simulate: machines that nobody here owns. `calibrate` describes the one that is here, from what its kernels took.
-#include <sys/wait.h>
+// tegula-simulate calibrate: describes the machine that is here, from what its kernels took.
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,30 +9,13 @@
 #include <system_error>
 #include <thread>
 
+#include "apps/simulate/commands.hpp"
 #include "apps/training.hpp"
 #include "framework/simulation/calibrate.hpp"
 
-using namespace tegula;
+namespace tegula::apps {
 
 namespace {
-
-// Runs a program and waits for it. Throws std::runtime_error where it cannot be run, or fails.
-void run_program(char** arguments) {
-  const pid_t child = fork();
-  if (child < 0) throw std::system_error(errno, std::generic_category(), "fork");
-  if (child == 0) {
-    execvp(arguments[0], arguments);
-    std::fprintf(stderr, "tegula-simulate: %s: %s\n", arguments[0], std::strerror(errno));
-    _exit(127);
-  }
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-    throw std::runtime_error(fmt::format("{}: {}; nothing is calibrated", arguments[0],
-                                         WIFEXITED(status) ? fmt::format("exit code {}", WEXITSTATUS(status))
-                                                           : fmt::format("signal {}", WTERMSIG(status))));
-}
 
 // Seconds that a task costs beside its kernel: tasks of one element, one after the other, on one worker.
 double task_overhead() {
@@ -74,7 +56,7 @@ std::string describe(const std::map<std::string, simulation::Rates, std::less<>>
       "name = \"this machine\"\n\n[device.core]\ngflops = {{f32 = {:.0f}}}\nbandwidth = {:.1f}\noverhead = "
       "{:.2f}\n"
       "\n[device.core.measured]  # overhead in us, gflops, bandwidth in GB/s\n",
-      apps::gemm_peak() * 1e-9, copied, task_overhead() * 1e6);
+      gemm_peak() * 1e-9, copied, task_overhead() * 1e6);
   for (const auto& [op, rates] : measured) {
     text += fmt::format("\"{}\" = {{overhead = {:.3f}", op, rates.overhead * 1e6);
     if (std::isfinite(rates.flops)) text += fmt::format(", gflops = {:.4g}", rates.flops * 1e-9);
@@ -88,6 +70,8 @@ std::string describe(const std::map<std::string, simulation::Rates, std::less<>>
                     "\n[[nodes]]\ntype = \"this\"\n",
                     cores, memory * 1e-9, copied / 2);
 }
+
+}  // namespace
 
 int calibrate(int argc, char** argv) {
   std::string out, models;
@@ -117,7 +101,8 @@ int calibrate(int argc, char** argv) {
   setenv("STARPU_HOME", fs::absolute(folder).c_str(), 1);
   setenv("STARPU_HOSTNAME", "calibration", 1);
   setenv("STARPU_SILENT", "1", 1);  // about ops that have not run
-  run_program(end + 1);
+  if (const std::string failed = run_program({end + 1, argv + argc}); !failed.empty())
+    throw std::runtime_error(failed + "; nothing is calibrated");
   const auto measured = simulation::measured_rates();
   if (measured.empty())
     throw std::runtime_error(std::string(end[1]) + ": has run no kernel long enough for a model of it");
@@ -127,22 +112,4 @@ int calibrate(int argc, char** argv) {
   return 0;
 }
 
-int usage(int code) {
-  std::fputs(
-      "Usage: tegula-simulate COMMAND [OPTIONS]; tegula-simulate COMMAND --help lists the options\n\n"
-      "  calibrate  measure this machine and describe it\n",
-      code == 0 ? stdout : stderr);
-  return code;
-}
-
-}  // namespace
-
-int main(int argc, char** argv) {
-  return run([&] {
-    if (argc < 2) return usage(io::Options::usage_error);
-    if (std::strcmp(argv[1], "--help") == 0 || std::strcmp(argv[1], "-h") == 0) return usage(0);
-    if (std::strcmp(argv[1], "calibrate") == 0) return calibrate(argc - 1, argv + 1);
-    std::fprintf(stderr, "tegula-simulate: no command is called '%s'\n", argv[1]);
-    return usage(io::Options::usage_error);
-  });
-}
+}  // namespace tegula::apps
