@@ -14,7 +14,6 @@
 #include "apps/simulate/commands.hpp"
 #include "apps/trace/trace.hpp"
 #include "framework/io/file.hpp"
-#include "framework/runtime/simulated.hpp"
 #include "framework/simulation/platform.hpp"
 
 namespace tegula::apps {
@@ -132,26 +131,19 @@ class Folder {
   bool temporary_;
 };
 
-// The command line of the simulated program.
-Command simulated(const Command& program, const fs::path& files, const fs::path& recorded, int ranks) {
-  const fs::path module = program[0] + ".simulated.so";
-  if (!fs::exists(module))
-    throw std::runtime_error(
-        module.string() +
-        ": is not there; scripts/quickstart simulate builds the programs of this tree so "
-        "that they can be simulated");
-  Command command{
-      "smpirun", "-np", std::to_string(ranks), "-platform", files / "platform.xml", "-hostfile",
-      files / "hosts",
-      // The program's own time between two calls of MPI is that of this machine: it does not count. Each rank has
-      // libraries of its own, where they have variables.
-      "--cfg=smpi/simulate-computation:no", "--cfg=smpi/privatize-libs:libfxt.so.2",
-      "--cfg=contexts/stack-size:8192", "--log=root.thres:error", fs::absolute(module)};
-  command.insert(command.end(), program.begin() + 1, program.end());
-  if (!has_flag(program, "--steps")) command.insert(command.end(), {"--steps", "4"});
-  if (!has_flag(program, "--out")) command.insert(command.end(), {"--out", files / "run"});
-  command.insert(command.end(), {"--trace", recorded});
-  return command;
+// The simulated flavour of a program, with what a few recorded steps need.
+simulation::SimulatedJob simulated(const Command& program, const fs::path& files, const fs::path& recorded) {
+  simulation::SimulatedJob job{.cluster_file = {},
+                               .program = program[0] + ".simulated.so",
+                               .arguments = {program.begin() + 1, program.end()}};
+  if (!fs::exists(job.program))
+    throw std::runtime_error(job.program.string() +
+                             ": is not there; scripts/quickstart simulate builds the programs of this tree so "
+                             "that they can be simulated");
+  if (!has_flag(program, "--steps")) job.arguments.insert(job.arguments.end(), {"--steps", "4"});
+  if (!has_flag(program, "--out")) job.arguments.insert(job.arguments.end(), {"--out", files / "run"});
+  job.arguments.insert(job.arguments.end(), {"--trace", recorded});
+  return job;
 }
 
 }  // namespace
@@ -187,15 +179,11 @@ int simulate(int argc, char** argv) {
     throw std::runtime_error(keep + ": is not empty; remove it, or give another folder with --trace");
   const Folder files(""), recorded(keep.empty() ? files.path() / "trace" : fs::path(keep));
   const fs::path log = files.path() / "log";
-  simulation::write_platform(job.cluster, job.seats, files.path());
-  const Command command = simulated(program, files.path(), recorded.path(), static_cast<int>(ranks));
-  std::string names;
-  for (const auto& seat : job.seats) names += simulation::bus_name(seat) + " ";
-  setenv("STARPU_PERF_MODEL_DIR", files.path().c_str(), 1);
-  setenv("STARPU_MPI_HOSTNAMES", names.c_str(), 1);
-  setenv("STARPU_SIMGRID_FETCHING_INPUT_COST", "0", 0);  // is part of a device's overhead
-  setenv(detail::cluster_variable, fs::absolute(cluster).c_str(), 1);
-  setenv(detail::ranks_per_node_variable, std::to_string(per_node).c_str(), 1);
+  simulation::SimulatedJob to_run = simulated(program, files.path(), recorded.path());
+  to_run.cluster_file = cluster;
+  to_run.ranks = static_cast<int>(ranks);
+  to_run.ranks_per_node = static_cast<int>(per_node);
+  const Command command = simulation::prepare(to_run, files.path());
   if (isatty(STDERR_FILENO)) fmt::print(stderr, "simulating {} ranks of {} ...\n", ranks, program[0]);
   const io::Stopwatch watch;
   const std::string failed = run_program(command, log);

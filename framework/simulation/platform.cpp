@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <iterator>
-#include <optional>
+#include <cstdlib>
 #include <set>
 
 #include "framework/io/file.hpp"
+#include "framework/runtime/simulated.hpp"
 
 namespace tegula::simulation {
 
@@ -120,8 +120,12 @@ std::string platform_xml(const Cluster& cluster, const std::vector<Cluster::Seat
   return text + "</zone>\n</platform>\n";
 }
 
+namespace {
+
+// The name under which StarPU finds the buses of a rank's node.
 std::string bus_name(const Cluster::Seat& seat) { return fmt::format("type{}", seat.type); }
 
+// platform.xml, hosts (a line for each rank) and StarPU's files about buses.
 void write_platform(const Cluster& cluster, const std::vector<Cluster::Seat>& seats,
                     const std::filesystem::path& folder) {
   io::make_writable_folder(folder / "bus");
@@ -148,6 +152,31 @@ void write_platform(const Cluster& cluster, const std::vector<Cluster::Seat>& se
     io::write_file(name.string() + ".latency", matrix([](const Link& l) { return l.latency * 1e6; }));
     io::write_file(name.string() + ".config", "# its presence says that there are the others\n");
   }
+}
+
+}  // namespace
+
+std::vector<std::string> prepare(const SimulatedJob& job, const std::filesystem::path& folder) {
+  const Cluster cluster = read_cluster(job.cluster_file);
+  const std::vector<Cluster::Seat> seats = cluster.seats(job.ranks, job.ranks_per_node);
+  write_platform(cluster, seats, folder);
+  std::string buses;
+  for (const Cluster::Seat& seat : seats) buses += bus_name(seat) + " ";
+  setenv("STARPU_PERF_MODEL_DIR", folder.c_str(), 1);
+  setenv("STARPU_MPI_HOSTNAMES", buses.c_str(), 1);
+  setenv("STARPU_SILENT", "1", 0);  // SMPI has no threads, and nobody here calls it from two
+  setenv("STARPU_SIMGRID_FETCHING_INPUT_COST", "0", 0);  // is part of a device's overhead
+  setenv(detail::cluster_variable, std::filesystem::absolute(job.cluster_file).c_str(), 1);
+  setenv(detail::ranks_per_node_variable, std::to_string(job.ranks_per_node).c_str(), 1);
+  std::vector<std::string> command{
+      "smpirun", "-np", std::to_string(job.ranks), "-platform", folder / "platform.xml", "-hostfile",
+      folder / "hosts",
+      // The program's own time between two calls of MPI is that of this machine: it does not count. Each rank has libraries of its
+      // own, where they have variables.
+      "--cfg=smpi/simulate-computation:no", "--cfg=smpi/privatize-libs:libfxt.so.2",
+      "--cfg=contexts/stack-size:8192", "--log=root.thres:error", std::filesystem::absolute(job.program)};
+  command.insert(command.end(), job.arguments.begin(), job.arguments.end());
+  return command;
 }
 
 }  // namespace tegula::simulation

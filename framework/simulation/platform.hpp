@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include "framework/simulation/cluster.hpp"
@@ -12,11 +13,14 @@ namespace tegula::simulation {
 // where the estimator has them wait for each other.
 std::string platform_xml(const Cluster& cluster, const std::vector<Cluster::Seat>& seats);
 
-// Writes platform.xml, hosts (a line for each rank) and StarPU's files about buses into the folder.
-void write_platform(const Cluster& cluster, const std::vector<Cluster::Seat>& seats,
-                    const std::filesystem::path& folder);
-
-// The name under which StarPU finds the buses of a rank's node.
-std::string bus_name(const Cluster::Seat& seat);
+// What a job takes to start: ranks per node as for Cluster::seats(), a program of the simulated flavour (a shared object).
+struct SimulatedJob {
+  std::filesystem::path cluster_file;
+  int ranks = 1, ranks_per_node = 0;
+  std::filesystem::path program;
+  std::vector<std::string> arguments;
+};
+// Writes the platform into the folder, sets the variables that go with it and returns SimGrid's command line.
+std::vector<std::string> prepare(const SimulatedJob& job, const std::filesystem::path& folder);
 
 }  // namespace tegula::simulation
