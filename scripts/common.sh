@@ -71,6 +71,12 @@ provide_starpu() {
   starpu_pc=$("$root/scripts/starpu" --pkg-config-path)
 }
 
+# Leaves the option with which meson builds the simulated programs as well in $simgrid_option.
+provide_simgrid() {
+  provide_packages simulation
+  simgrid_option=-Dsimgrid=$("$root/scripts/starpu" --simgrid) || exit 1
+}
+
 # configure_build FOLDER OPTION...: meson setup, only when the folder, the options or the list of source
 # files changed (meson.build finds an op's files, and looks for new ones only when it is run again).
 configure_build() {

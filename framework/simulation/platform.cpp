@@ -76,11 +76,10 @@ std::vector<std::string> way(const Cluster& cluster, const std::vector<Cluster::
 }  // namespace
 
 std::string platform_xml(const Cluster& cluster, const std::vector<Cluster::Seat>& seats) {
-  // A model without the corrections for TCP: what stands in the file is what is reached.
   std::string text =
       "<?xml version='1.0'?>\n<!DOCTYPE platform SYSTEM "
       "\"https://simgrid.org/simgrid.dtd\">\n<platform version=\"4.1\">\n<config>\n"
-      "<prop id=\"network/model\" value=\"CM02\"/>\n<prop id=\"network/TCP-gamma\" value=\"0\"/>\n"
+      "<prop id=\"network/TCP-gamma\" value=\"0\"/>\n"
       "<prop id=\"network/latency-factor\" value=\"1\"/>\n<prop id=\"network/bandwidth-factor\" "
       "value=\"1\"/>\n<prop id=\"network/weight-S\" value=\"0\"/>\n"
       "<prop id=\"network/crosstraffic\" value=\"0\"/>\n</config>\n<zone id=\"job\" routing=\"Full\">\n";
@@ -169,11 +168,14 @@ std::vector<std::string> prepare(const SimulatedJob& job, const std::filesystem:
   setenv(detail::cluster_variable, std::filesystem::absolute(job.cluster_file).c_str(), 1);
   setenv(detail::ranks_per_node_variable, std::to_string(job.ranks_per_node).c_str(), 1);
   std::vector<std::string> command{
+      "env", "TMPDIR=" + folder.string(),  // two simulations must not find each other's copies
       "smpirun", "-np", std::to_string(job.ranks), "-platform", folder / "platform.xml", "-hostfile",
       folder / "hosts",
       // The program's own time between two calls of MPI is that of this machine: it does not count. Each rank has libraries of its
       // own, where they have variables.
-      "--cfg=smpi/simulate-computation:no", "--cfg=smpi/privatize-libs:libfxt.so.2",
+      "--cfg=smpi/simulate-computation:no",
+      // What stands in the cluster's file, rather than corrections that somebody has measured on a cluster of theirs.
+      "--cfg=smpi/lat-factor:0:1", "--cfg=smpi/bw-factor:0:1", "--cfg=smpi/privatize-libs:libfxt.so.2",
       "--cfg=contexts/stack-size:8192", "--log=root.thres:error", std::filesystem::absolute(job.program)};
   command.insert(command.end(), job.arguments.begin(), job.arguments.end());
   return command;
