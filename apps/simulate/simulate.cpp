@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <set>
 #include <system_error>
 
 #include "apps/estimation.hpp"
@@ -23,26 +24,44 @@ namespace {
 namespace fs = std::filesystem;
 using Command = std::vector<std::string>;
 
-// When each training step has ended, in microseconds.
-std::map<std::int64_t, double> step_ends(const trace::Trace& trace) {
-  std::map<std::int64_t, double> ends;
+std::size_t steps_in(const trace::Trace& trace) {
+  std::set<std::int64_t> steps;
   for (const trace::Task& task : trace.tasks)
-    if (task.step > 0) ends[task.step] = std::max(ends[task.step], task.end);
-  return ends;
+    if (task.step > 0) steps.insert(task.step);
+  return steps.size();
 }
 
-// What a step takes and does, by the trace of some: the first one fills the pipeline and does not count.
+// Seconds per step, where steps run into each other: of the time in which the middle half of all work is done.
+double step_seconds(const trace::Trace& trace, double steps) {
+  std::vector<std::pair<double, double>> ends;  // and work
+  double all = 0;
+  for (const trace::Task& task : trace.tasks)
+    if (task.step > 0) ends.emplace_back(task.end, task.end - task.start), all += task.end - task.start;
+  std::ranges::sort(ends);
+  double done = 0, quarter = 0;
+  for (const auto& [end, work] : ends) {
+    if (done < all / 4 && done + work >= all / 4) quarter = end;
+    done += work;
+    if (done >= all * 3 / 4) return (end - quarter) / (steps / 2) * 1e-6;
+  }
+  return 0;
+}
+
+// What a step takes and does, by the trace of some.
 simulation::Estimate measured(const trace::Trace& trace, const Estimation& job) {
-  const std::map<std::int64_t, double> ends = step_ends(trace);
   simulation::Estimate found;
   found.ranks.resize(job.seats.size());
-  if (ends.size() < 2)
-    throw std::runtime_error("the program ran fewer than two steps: too few to tell what one takes");
-  const auto steps = static_cast<double>(ends.size());
-  found.seconds = (ends.rbegin()->second - ends.begin()->second) / (steps - 1) * 1e-6;
-  found.tasks = std::llround(static_cast<double>(std::ranges::count_if(
-                                 trace.tasks, [](const trace::Task& t) { return t.step > 0; })) /
-                             steps);
+  constexpr std::size_t least = 4;
+  const auto steps = static_cast<double>(steps_in(trace));
+  if (steps < least)
+    throw std::runtime_error(fmt::format(
+        "the program ran {} steps: too few to tell what one takes; {} is the least", steps, least));
+  found.seconds = step_seconds(trace, steps);
+  const auto tasks = std::ranges::count_if(trace.tasks, [&](const trace::Task& task) {
+    const std::string& op = trace.ops[task.op];
+    return task.step > 0 && op != "input" && op != "output";  // of the graph: not host code
+  });
+  found.tasks = std::llround(static_cast<double>(tasks) / steps);
   found.messages = std::llround(static_cast<double>(trace.messages.size()) / steps);
   for (const trace::Task& task : trace.tasks) {
     const trace::Worker& worker = trace.workers[task.worker];
@@ -71,7 +90,7 @@ simulation::Estimate measured(const trace::Trace& trace, const Estimation& job) 
 
 // Bytes per step over each link between nodes and sites, the busiest first.
 std::vector<std::pair<std::string, double>> link_bytes(const trace::Trace& trace, const Estimation& job) {
-  const auto steps = static_cast<double>(step_ends(trace).size());
+  const auto steps = static_cast<double>(steps_in(trace));
   std::map<std::string, double> links;
   for (const trace::Message& message : trace.messages) {
     const auto &from = job.seats[message.from], &to = job.seats[message.to];
@@ -137,10 +156,11 @@ simulation::SimulatedJob simulated(const Command& program, const fs::path& files
                                .program = program[0] + ".simulated.so",
                                .arguments = {program.begin() + 1, program.end()}};
   if (!fs::exists(job.program))
-    throw std::runtime_error(job.program.string() +
-                             ": is not there; scripts/quickstart simulate builds the programs of this tree so "
-                             "that they can be simulated");
-  if (!has_flag(program, "--steps")) job.arguments.insert(job.arguments.end(), {"--steps", "4"});
+    throw std::runtime_error(
+        job.program.string() +
+        ": is not there; scripts/quickstart simulate builds the programs of this tree so "
+        "that they can be simulated");
+  if (!has_flag(program, "--steps")) job.arguments.insert(job.arguments.end(), {"--steps", "8"});
   if (!has_flag(program, "--out")) job.arguments.insert(job.arguments.end(), {"--out", files / "run"});
   job.arguments.insert(job.arguments.end(), {"--trace", recorded});
   return job;

@@ -123,8 +123,8 @@ struct RandomPlan {
     };
     const std::string form = pick({"data", "data x tensor", "stages", "data x stages"});
     name = form + (whole ? "" : ", cut");
-    const Schedule schedule = pick({schedules::gpipe(), schedules::one_forward_one_backward(),
-                                    schedules::zero_bubble_h1()});
+    const Schedule schedule =
+        pick({schedules::gpipe(), schedules::one_forward_one_backward(), schedules::zero_bubble_h1()});
     plan.tile(batch, rows);
     if (form == "data") {
       plan.mesh({{"data", 4}}).shard(batch, "data");

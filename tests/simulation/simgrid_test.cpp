@@ -27,9 +27,9 @@ std::vector<double> simulate(const char* cluster, int ranks, std::vector<std::st
   const char* program = std::getenv("SIMULATED_PLANS");
   REQUIRE_MESSAGE(program != nullptr, "SIMULATED_PLANS names the program to simulate");
   std::string line;
-  for (const std::string& word :
-       simulation::prepare({.cluster_file = file, .ranks = ranks, .program = program, .arguments = std::move(arguments)},
-                           folder))
+  for (const std::string& word : simulation::prepare(
+           {.cluster_file = file, .ranks = ranks, .program = program, .arguments = std::move(arguments)},
+           folder))
     line += "'" + word + "' ";
   FILE* pipe = popen(line.c_str(), "r");
   REQUIRE(pipe != nullptr);
@@ -83,7 +83,8 @@ TEST_CASE("simulated pipelines take as long, and are as idle, as the literature 
 TEST_CASE("the estimator agrees with SimGrid on random plans") {
   constexpr int plans = 50;
   const simulation::Cluster cluster = simulation::parse_cluster(test::small_nodes, "small.toml");
-  const std::vector<double> simulated = simulate(test::small_nodes, 4, {"random", "1", std::to_string(plans)});
+  const std::vector<double> simulated =
+      simulate(test::small_nodes, 4, {"random", "1", std::to_string(plans)});
   REQUIRE(simulated.size() == plans);
   std::vector<double> estimated, errors;
   for (unsigned seed = 1; seed <= plans; ++seed) {
@@ -92,7 +93,8 @@ TEST_CASE("the estimator agrees with SimGrid on random plans") {
     for (int rank = 0; rank < 4; ++rank) estimator.add(lower(made.network.graph, made.plan, rank, 4, {}));
     estimated.push_back(estimator.run().seconds);
     errors.push_back(std::abs(estimated.back() / simulated[seed - 1] - 1));
-    MESSAGE(made.name << ": estimated " << estimated.back() << " s, simulated " << simulated[seed - 1] << " s");
+    MESSAGE(made.name << ": estimated " << estimated.back() << " s, simulated " << simulated[seed - 1]
+                      << " s");
   }
   std::ranges::nth_element(errors, errors.begin() + plans / 2);
   MESSAGE("median difference " << errors[plans / 2] << ", Kendall's tau " << tau(estimated, simulated));

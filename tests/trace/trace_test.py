@@ -17,6 +17,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "app"))
 import gpt_runs
 from gpt_runs import launch
+from readers import check_chrome, check_pj_dump
 
 TRACE, FASHION_MNIST, GPT, TILE_GEMM = (os.path.abspath(sys.argv.pop(1)) for _ in range(4))
 STEPS, RANKS = 10, 2
@@ -55,43 +56,6 @@ def named_tasks(report):
                                                     columns["tile"], columns["step"]):
         yield (report["workers"][worker]["rank"], report["layers"][layer], report["ops"][op], report["passes"][which],
                tile, step)
-
-
-def total(values):
-    sums = collections.defaultdict(float)
-    for key, value in values:
-        sums[key] += value
-    return dict(sums)
-
-
-def check_chrome(events):
-    """What the description of the trace-event format demands of the phases we use; slices of a row nest or lie apart."""
-    rows, open_messages = collections.defaultdict(list), {}
-    for event in events:
-        phase = event["ph"]
-        assert phase in {"X", "M", "C", "b", "e"}, event
-        assert isinstance(event["pid"], int) and isinstance(event["name"], str) and event["name"], event
-        if phase == "M":
-            assert event["name"] in {"process_name", "thread_name"} and isinstance(event["args"]["name"], str), event
-            continue
-        assert isinstance(event["ts"], (int, float)) and event["ts"] >= -1e-3, event
-        if phase == "X":
-            assert isinstance(event["tid"], int) and event["dur"] >= 0, event
-            rows[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
-        elif phase == "C":
-            assert event["args"] and all(isinstance(value, (int, float)) for value in event["args"].values()), event
-        elif phase == "b":
-            assert (event["cat"], event["id"]) not in open_messages, event
-            open_messages[event["cat"], event["id"]] = event
-        else:
-            begun = open_messages.pop((event["cat"], event["id"]))
-            assert begun["name"] == event["name"] and begun["ts"] <= event["ts"], event
-    assert not open_messages, open_messages
-    for row in rows.values():
-        row.sort()
-        for (_, end), (start, _) in zip(row, row[1:]):
-            assert end <= start + 1e-3, f"{end} > {start}"
-    return rows
 
 
 class TraceTest(unittest.TestCase):
@@ -205,29 +169,7 @@ class TraceTest(unittest.TestCase):
     def test_pj_dump_finds_the_same_sums(self):
         if not shutil.which("pj_dump"):
             self.skipTest("no pj_dump (Debian's package pajeng)")
-        dump = run_well("pj_dump", "-l", "9", self.folder / "trace.paje").stdout
-        rows = [[field.strip() for field in line.split(",")] for line in dump.splitlines()]
-        states = [row for row in rows if row[0] == "State"]
-        workers = {f"rank {worker['rank']} {worker['name']}" for worker in self.report["workers"]}
-        self.assertEqual({row[1] for row in states}, workers)
-
-        summary = self.report["summary"]
-        kernels = [row for row in states if row[2] == "Kernel"]
-        self.assertEqual(len(kernels), len(self.report["tasks"]["op"]))
-        by_op = total((row[7], float(row[5])) for row in kernels)
-        self.assertEqual(by_op.keys(), {row["name"] for row in summary["per_op"]})
-        for row in summary["per_op"]:
-            self.assertAlmostEqual(by_op[row["name"]], row["seconds"], places=6)
-        by_state = total(((row[1], row[7]), float(row[5])) for row in states if row[2] == "State")
-        for row in summary["per_worker"]:
-            name = f"rank {row['rank']} {row['worker']}"
-            for state in ("idle", "overhead", "scheduling", "transfer"):
-                self.assertAlmostEqual(by_state.get((name, state), 0), row[f"{state}_s"], places=5)
-            self.assertAlmostEqual(sum(float(r[5]) for r in kernels if r[1] == name), row["kernel_s"], places=6)
-        for row in summary["per_rank"]:
-            self.assertAlmostEqual(by_state.get((f"rank {row['rank']} MPI", "mpi"), 0), row["mpi_s"], places=5)
-        sent = total((row[7], int(row[6])) for row in rows if row[0] == "Link")
-        self.assertEqual(sent, {f"rank {row['rank']}": row["sent_bytes"] for row in summary["per_rank"]})
+        check_pj_dump(self, self.folder, self.report)
 
     def test_chrome_trace_is_well_formed(self):
         content = json.loads((self.folder / "trace.json").read_text())
