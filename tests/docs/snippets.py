@@ -11,6 +11,7 @@ A fenced block is marked by what follows the language in its first line:
     cpp body                             statements, compiled inside a function that has the names of PRELUDE
     cpp file=PATH                        a source file, for tests of its own
     sh run                               commands, run in a folder where build/ and scripts/ are to be found
+    sh run simulated                     the same, where the programs were built for SimGrid
 """
 
 import pathlib
