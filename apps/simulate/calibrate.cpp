@@ -61,13 +61,18 @@ std::string describe(const std::map<std::string, simulation::Rates, std::less<>>
       "guess.\n"
       "name = \"this machine\"\n\n[device.core]\ngflops = {{f32 = {:.0f}}}\nbandwidth = {:.1f}\noverhead = "
       "{:.2f}\n"
-      "\n[device.core.measured]  # overhead in us, gflops, bandwidth in GB/s\n",
+      "\n[device.core.measured]  # overhead in us, gflops, bandwidth in GB/s; corrections: "
+      "flops, bytes, ratio\n",
       gemm_peak() * 1e-9, copied, task_overhead() * 1e6);
   for (const auto& [op, rates] : measured) {
     text += fmt::format("\"{}\" = {{overhead = {:.3f}", op, rates.overhead * 1e6);
     if (std::isfinite(rates.flops)) text += fmt::format(", gflops = {:.4g}", rates.flops * 1e-9);
     if (std::isfinite(rates.bandwidth)) text += fmt::format(", bandwidth = {:.4g}", rates.bandwidth * 1e-9);
-    text += "}\n";
+    text += ", corrections = [";
+    for (const simulation::Rates::Correction& c : rates.corrections)
+      text += fmt::format("{}[{:.4g}, {:.4g}, {:.3f}]", &c == rates.corrections.data() ? "" : ", ", c.flops,
+                          c.bytes, c.ratio);
+    text += "]}\n";
   }
   return text + fmt::format(
                     "\n[node.this]\ncpu = \"core\"\ncores = {}\nmemory = {:.1f}\n"

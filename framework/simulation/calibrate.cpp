@@ -86,6 +86,26 @@ Rates fit(std::span<const Sample> samples) {
   return {best[0], rate(1), rate(2)};
 }
 
+std::vector<Rates::Correction> corrections(std::span<const Sample> samples, const Rates& rates) {
+  constexpr double alike = 1.1;
+  struct Group {
+    Sample first;
+    double measured, formula;
+  };
+  std::vector<Group> groups;
+  auto near = [](double a, double b) { return a + 1 < alike * (b + 1) && b + 1 < alike * (a + 1); };
+  for (const Sample& s : samples) {
+    auto group = std::ranges::find_if(
+        groups, [&](const Group& g) { return near(g.first.flops, s.flops) && near(g.first.bytes, s.bytes); });
+    if (group == groups.end()) group = groups.insert(groups.end(), {s, 0, 0});
+    group->measured += s.count * s.seconds;
+    group->formula += s.count * rates.seconds(s.flops, s.bytes);
+  }
+  std::vector<Rates::Correction> found;
+  for (const Group& g : groups) found.push_back({g.first.flops, g.first.bytes, g.measured / g.formula});
+  return found;
+}
+
 std::map<std::string, Rates, std::less<>> measured_rates() {
   starpu_perfmodel_initialize();
   std::map<std::string, Rates, std::less<>> all;
@@ -101,7 +121,10 @@ std::map<std::string, Rates, std::less<>> measured_rates() {
           if (at->entry->nsample > 0 && at->entry->mean > 0)
             samples.push_back({at->entry->flops, static_cast<double>(at->entry->size), at->entry->mean * 1e-6,
                                static_cast<double>(at->entry->nsample)});
-      if (!samples.empty()) all.emplace(op->name + " " + name, fit(samples));
+      if (!samples.empty()) {
+        Rates& rates = all[op->name + " " + name] = fit(samples);
+        rates.corrections = corrections(samples, rates);
+      }
       starpu_perfmodel_unload_model(&model);
     }
   return all;

@@ -4,6 +4,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "framework/simulation/cluster.hpp"
 
@@ -17,6 +18,9 @@ struct Sample {
 
 // The rates with the least squared relative error, where kernels count by the time that they took. None is negative.
 Rates fit(std::span<const Sample> samples);
+
+// How far these are from what the rates say, by size: sizes within a tenth of each other are one.
+std::vector<Rates::Correction> corrections(std::span<const Sample> samples, const Rates& rates);
 
 // The rates of all ops that ran on CPU workers, from the models that StarPU finds (STARPU_HOME, STARPU_HOSTNAME). Without an op that
 // has a model: empty.

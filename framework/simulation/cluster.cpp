@@ -1,5 +1,6 @@
 #include "framework/simulation/cluster.hpp"
 
+#include <cmath>
 #include <limits>
 #include <set>
 
@@ -8,10 +9,25 @@
 
 namespace tegula::simulation {
 
+double Rates::correction(double work, double bytes) const {
+  constexpr double reach = 0.5;  // octaves squared at which a size counts a third
+  double weights = 0.05, sum = weights;
+  for (const Correction& known : corrections) {
+    const double x = std::log2((work + 1) / (known.flops + 1)), y = std::log2(bytes / known.bytes);
+    const double weight = std::exp(-(x * x + y * y) / reach);
+    weights += weight;
+    sum += weight * known.ratio;
+  }
+  return sum / weights;
+}
+
 Rates rates_of(const OpInfo& op, DType dtype, const Device& device) {
   if (const auto known = device.measured.find(op.name + " " + std::string(name_of(dtype)));
-      known != device.measured.end())
-    return {device.overhead + known->second.overhead, known->second.flops, known->second.bandwidth};
+      known != device.measured.end()) {
+    Rates rates = known->second;
+    rates.outside = device.overhead;
+    return rates;
+  }
   auto share = device.efficiency.find(op.name);
   if (share == device.efficiency.end()) share = device.efficiency.find("other");
   auto peak = device.flops.find(dtype);
@@ -199,9 +215,23 @@ class ClusterFile : io::TomlFile {
         found.flops = rate(value) * giga;
       else if (key == "bandwidth")
         found.bandwidth = rate(value) * giga;
+      else if (key == "corrections")
+        found.corrections = corrections(value);
       else
-        unknown(key, "overhead (us), gflops and bandwidth (GB/s)");
+        unknown(key, "overhead (us), gflops, bandwidth (GB/s) and corrections");
     });
+  }
+
+  static std::vector<Rates::Correction> corrections(const toml::node& node) {
+    const char* const expected = "expects corrections = [[FLOPS, BYTES, RATIO], ...]";
+    if (!node.is_array()) throw std::runtime_error(expected);
+    std::vector<Rates::Correction> found;
+    for (const toml::node& item : *node.as_array()) {
+      const toml::array* triple = item.as_array();
+      if (!triple || triple->size() != 3) throw std::runtime_error(expected);
+      found.push_back({number((*triple)[0]), rate((*triple)[1]), rate((*triple)[2])});
+    }
+    return found;
   }
 
   const Device& known_device(const toml::node& node) const {

@@ -24,8 +24,20 @@ struct Link {
 // else at the op's share of the peak and the memory's bandwidth. Not the longer of the last two, as a roofline has it: within one
 // task they hardly overlap, packing before a product or the passes of a norm. The one formula of planner, estimator and simulator.
 struct Rates {
+  // What kernels of a size took, as a multiple of what the formula says.
+  struct Correction {
+    double flops, bytes, ratio;
+  };
   double overhead, flops, bandwidth;
-  double seconds(double work, double bytes) const { return overhead + work / flops + bytes / bandwidth; }
+  std::vector<Correction> corrections = {};
+  double outside = 0;  // seconds beside the kernel, which nothing corrects
+
+  double seconds(double work, double bytes) const {
+    const double kernel = overhead + work / flops + bytes / bandwidth;
+    return outside + (corrections.empty() ? kernel : kernel * correction(work, bytes));
+  }
+  // The ratios of sizes nearby, the nearer the more; far from all of them 1.
+  double correction(double work, double bytes) const;
 };
 
 // One core, or one GPU.

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "framework/simulation/calibrate.hpp"
 #include "kernels/gemm.hpp"
 
 using namespace tegula;
@@ -89,6 +90,42 @@ TEST_CASE("a cluster file says what a task takes and where ranks sit") {
   CHECK(gpus.seats(6).at(5).node == 2);
   CHECK(gpus.device(gpus.seats(1)[0]).name == "gpu");
   CHECK(gpus.memory(gpus.seats(1)[0]) == 80'000'000'000);
+}
+
+TEST_CASE("rates are fitted to what kernels took, and corrected near to those that they miss") {
+  using simulation::Sample;
+  std::vector<Sample> samples;
+  auto formula = [](double flops, double bytes) { return 3e-6 + flops / 50e9 + bytes / 20e9; };
+  for (const double flops : {1e5, 4e6, 2e8})
+    for (const double bytes : {1e4, 1e6}) samples.push_back({flops, bytes, formula(flops, bytes), 10});
+  const Rates rates = simulation::fit(samples);
+  CHECK(rates.overhead == doctest::Approx(3e-6));
+  CHECK(rates.flops == doctest::Approx(50e9));
+  CHECK(rates.bandwidth == doctest::Approx(20e9));
+
+  // One size takes longer than the rates say; a second sample nearly of its size takes as long as they say.
+  samples = {{1e8, 1e6, 3 * formula(1e8, 1e6), 10},
+             {1.05e8, 1e6, formula(1.05e8, 1e6), 10},
+             {1e5, 1e4, formula(1e5, 1e4), 10}};
+  Rates corrected = rates;
+  corrected.corrections = simulation::corrections(samples, rates);
+  REQUIRE(corrected.corrections.size() == 2);
+  CHECK(corrected.corrections[0].ratio == doctest::Approx(2).epsilon(0.02));
+  CHECK(corrected.corrections[1].ratio == doctest::Approx(1));
+  CHECK(corrected.seconds(1e8, 1e6) == doctest::Approx(2 * formula(1e8, 1e6)).epsilon(0.1));
+  CHECK(corrected.seconds(2e8, 1e6) > 1.4 * formula(2e8, 1e6));
+  CHECK(corrected.seconds(1e11, 1e9) == doctest::Approx(formula(1e11, 1e9)));
+
+  const Cluster cluster = parse_cluster(
+      replaced(device, "{overhead = 1,", "{corrections = [[0, 4096, 2.0]], overhead = 1,") + node + nodes,
+      "c.toml");
+  REQUIRE(cluster.types[0].core.measured.at("exp f32").corrections.size() == 1);
+  CHECK(cluster.types[0].core.measured.at("exp f32").corrections[0].ratio == 2);
+  for (const char* wrong : {"[[1, 2]]", "3", "[[1, 0, 1]]", "[[1, 2, -1]]", "[1, 2, 3]"})
+    CHECK(error_of(
+              replaced(device, "{overhead = 1,", std::string("{corrections = ") + wrong + ", overhead = 1,") +
+              node + nodes)
+              .starts_with("c.toml:6: "));
 }
 
 TEST_CASE("what is wrong with a cluster file is told with its line") {
