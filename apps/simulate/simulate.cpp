@@ -175,7 +175,7 @@ int simulate(int argc, char** argv) {
   io::Options options(
       "tegula-simulate",
       "Says what a training step takes on a described cluster, by simulating every task and message:\n"
-      "  tegula-simulate --cluster apps/clusters/cpu.toml --ranks 4 -- build/apps/fashion_mnist --tile "
+      "  tegula-simulate --cluster apps/clusters/h100.toml --ranks 4 -- build/apps/fashion_mnist --tile "
       "batch=64\n"
       "tegula-simulate calibrate describes this machine; see its --help.");
   options.add("cluster", &cluster, "TOML file that describes the machines: docs/simulation.md")

@@ -154,6 +154,7 @@ const Job& Job::current() { return start(0, nullptr); }
 
 Job::Job(int argc, char** argv) {
   if (simulated) {  // StarPU has started MPI; and a signal ends the process of all ranks
+    std::set_terminate(on_terminate);
     tasks = MPI_COMM_WORLD;
     rank = starpu_mpi_world_rank();
     size = starpu_mpi_world_size();

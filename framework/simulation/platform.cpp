@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <set>
+#include <stdexcept>
 
 #include "framework/io/file.hpp"
 #include "framework/runtime/simulated.hpp"
@@ -158,6 +159,15 @@ void write_platform(const Cluster& cluster, const std::vector<Cluster::Seat>& se
 std::vector<std::string> prepare(const SimulatedJob& job, const std::filesystem::path& folder) {
   const Cluster cluster = read_cluster(job.cluster_file);
   const std::vector<Cluster::Seat> seats = cluster.seats(job.ranks, job.ranks_per_node);
+  for (const Cluster::Seat& seat : seats) {
+    const NodeType& type = cluster.types[seat.type];
+    if (type.gpus == 0 && seat.workers > STARPU_MAXCPUS)
+      throw std::invalid_argument(
+          fmt::format("[cluster] a rank would have all {} cores of a {}, StarPU has room for {} workers: put "
+                      "more ranks on each node "
+                      "(--ranks-per-node)",
+                      seat.workers, type.name, STARPU_MAXCPUS));
+  }
   write_platform(cluster, seats, folder);
   std::string buses;
   for (const Cluster::Seat& seat : seats) buses += bus_name(seat) + " ";
@@ -168,7 +178,8 @@ std::vector<std::string> prepare(const SimulatedJob& job, const std::filesystem:
   setenv(detail::cluster_variable, std::filesystem::absolute(job.cluster_file).c_str(), 1);
   setenv(detail::ranks_per_node_variable, std::to_string(job.ranks_per_node).c_str(), 1);
   std::vector<std::string> command{
-      "env", "TMPDIR=" + folder.string(),  // two simulations must not find each other's copies
+      "env", "MALLOC_PERTURB_=0",   // which test runners set, and which fills SimGrid's stacks over and over
+      "TMPDIR=" + folder.string(),  // two simulations must not find each other's copies
       "smpirun", "-np", std::to_string(job.ranks), "-platform", folder / "platform.xml", "-hostfile",
       folder / "hosts",
       // The program's own time between two calls of MPI is that of this machine: it does not count. Each rank has libraries of its

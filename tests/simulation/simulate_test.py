@@ -137,6 +137,11 @@ class SimulateTest(unittest.TestCase):
             self.refused(FAILURE, words, "--cluster", bad, "--", FASHION_MNIST)
         self.refused(FAILURE, ["nowhere.toml"], "--cluster", self.root / "nowhere.toml", "--", FASHION_MNIST)
 
+    def test_more_cores_than_a_rank_can_have(self):
+        many = self.root / "many.toml"
+        many.write_text(CLUSTER.replace("cores = 2", "cores = 128"))
+        self.refused(FAILURE, ["128 cores of a two", "--ranks-per-node"], "--cluster", many, "--", FASHION_MNIST)
+
     def test_bad_command_lines(self):
         self.refused(FAILURE, ["17 ranks", "16"], "--cluster", self.cluster, "--ranks", 17, "--", FASHION_MNIST)
         self.refused(FAILURE, ["no program to run"], "--cluster", self.cluster)
